@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 
 #include "engine/adapter_config.h"
@@ -16,40 +15,32 @@ namespace {
 
 constexpr const char* config_name = "adapter_config.json";
 constexpr const char* weights_name = "adapter_model.safetensors";
+constexpr std::size_t config_bytes_max = std::size_t{1} << 20;
 
 Expected<std::string, std::string> read_config(const std::filesystem::path& folder) {
-    auto text = read_text(folder / config_name);
+    auto text = read_text(folder / config_name, {.bytes_max = config_bytes_max});
     if (!text) return unexpected(text.error() + "; an adapter folder is one that PEFT's save_pretrained wrote");
     return text;
 }
 
 // Opens the weights; the error for a pickle says how to convert it, the one for a Git LFS pointer how to fetch the file.
-Expected<std::ifstream, std::string> open_weights(const std::filesystem::path& folder) {
-    std::ifstream stream(folder / weights_name, std::ios::binary);
-    if (stream) {
-        std::string start(lfs_pointer_start.size(), '\0');
-        stream.read(start.data(), static_cast<std::streamsize>(start.size()));
-        if (start == lfs_pointer_start) return unexpected(fmt::format("{}: {}", weights_name, lfs_pointer_error));
-        stream.clear();
-        stream.seekg(0);
-        return stream;
-    }
-    if (std::filesystem::exists(folder / "adapter_model.bin")) {
+Expected<InputFile, std::string> open_weights(const std::filesystem::path& folder) {
+    const auto file = folder / weights_name;
+    if (!std::filesystem::exists(file) && std::filesystem::exists(folder / "adapter_model.bin")) {
         return unexpected(
             fmt::format("{}: adapter_model.bin is a pickle, and reading it would run code from the file; save the adapter again as {} "
                         "(save_pretrained with safe_serialization=True)",
                         folder.string(), weights_name));
     }
-    return unexpected(fmt::format("{}: {} is missing or cannot be opened", folder.string(), weights_name));
+    return InputFile::open(file);
 }
 
 std::string in_file(const char* name, const std::string& error) { return fmt::format("{}: {}", name, error); }
 
-Expected<std::uint64_t, std::string> size_of(const std::filesystem::path& file) {
-    std::error_code error;
-    const std::uint64_t bytes = std::filesystem::file_size(file, error);
-    if (error) return unexpected(in_file(weights_name, error.message()));
-    return bytes;
+std::string truncated() { return in_file(weights_name, "the file was truncated while it was read"); }
+
+std::string not_finite(const Tensor& tensor) {
+    return in_file(weights_name, fmt::format("tensor {} contains NaN or infinity; check how the adapter was trained", tensor.name));
 }
 
 AdapterInfo describe(const AdapterConfig& config, const AdapterMatch& match) {
@@ -252,8 +243,7 @@ private:
 struct OpenAdapter {
     std::string text;  // of the config
     AdapterConfig config;
-    std::ifstream weights;
-    std::uint64_t weights_bytes = 0;
+    InputFile weights;
 };
 
 Expected<OpenAdapter, std::string> open_adapter(const std::filesystem::path& folder) {
@@ -263,9 +253,23 @@ Expected<OpenAdapter, std::string> open_adapter(const std::filesystem::path& fol
     if (!config) return unexpected(in_file(config_name, config.error()));
     auto weights = open_weights(folder);
     if (!weights) return unexpected(weights.error());
-    const auto bytes = size_of(folder / weights_name);
-    if (!bytes) return unexpected(bytes.error());
-    return OpenAdapter{std::move(*text), std::move(*config), std::move(*weights), *bytes};
+    return OpenAdapter{std::move(*text), std::move(*config), std::move(*weights)};
+}
+
+// Reads the tensors' data, which follows the header, into the hash. The error names a tensor that contains NaN or infinity.
+Expected<void, std::string> hash_tensors(InputFile& file, std::vector<Tensor> tensors, ContentHash& hash) {
+    std::ranges::sort(tensors, {}, &Tensor::begin);  // they cover the data without holes
+    std::vector<std::byte> chunk(std::size_t{1} << 20U);
+    for (const Tensor& tensor : tensors) {
+        for (std::uint64_t at = tensor.begin; at < tensor.end;) {
+            const std::span<std::byte> part = std::span(chunk).first(std::min<std::uint64_t>(tensor.end - at, chunk.size()));
+            if (file.read(part) != part.size()) return unexpected(truncated());
+            if (!is_finite(part, *tensor.format)) return unexpected(not_finite(tensor));
+            hash.add(part);
+            at += part.size();
+        }
+    }
+    return {};
 }
 
 }  // namespace
@@ -274,34 +278,27 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     auto files = open_adapter(folder);
     if (!files) return unexpected(files.error());
     const auto broken = [](const std::string& error) { return unexpected(in_file(weights_name, error)); };
-    std::vector<char> start(std::min<std::uint64_t>(safetensors_length_bytes, files->weights_bytes));
-    files->weights.read(start.data(), static_cast<std::streamsize>(start.size()));
-    const auto header_bytes = safetensors_header_bytes(std::as_bytes(std::span(start)), files->weights_bytes);
+    const std::size_t weights_bytes = files->weights.bytes();
+    std::vector<std::byte> start(std::min(safetensors_length_bytes, weights_bytes));
+    if (files->weights.read(start) != start.size()) return unexpected(truncated());
+    const auto header_bytes = safetensors_header_bytes(start, weights_bytes);
     if (!header_bytes) return broken(header_bytes.error());
     std::string header(*header_bytes, '\0');
-    files->weights.read(header.data(), static_cast<std::streamsize>(header.size()));
-    const auto tensors = parse_safetensors_header(header, files->weights_bytes - safetensors_length_bytes - *header_bytes);
+    if (files->weights.read(std::as_writable_bytes(std::span(header))) != header.size()) return unexpected(truncated());
+    const auto tensors = parse_safetensors_header(header, weights_bytes - safetensors_length_bytes - *header_bytes);
     if (!tensors) return broken(tensors.error());
 
     const ModelLayout layout = layout_of(model);
     const auto match = match_adapter(files->config, layout, model, *tensors);
     if (!match) return unexpected(match.error());
     AdapterInfo info = describe(files->config, *match);
-    info.bytes = files->text.size() + files->weights_bytes;
+    info.bytes = files->text.size() + weights_bytes;
 
     ContentHash hash;
     hash.add_text(files->text);
-    hash.add(std::as_bytes(std::span(start)));
+    hash.add(start);
     hash.add(std::as_bytes(std::span(header)));
-    std::vector<char> chunk(std::size_t{1} << 20U);
-    std::uint64_t rest = files->weights_bytes - safetensors_length_bytes - *header_bytes;
-    while (rest > 0) {
-        const auto part = std::min<std::uint64_t>(rest, chunk.size());
-        if (!files->weights.read(chunk.data(), static_cast<std::streamsize>(part)))
-            return broken("the file was truncated while it was read");
-        hash.add(std::as_bytes(std::span(chunk.data(), part)));
-        rest -= part;
-    }
+    if (const auto added = hash_tensors(files->weights, *tensors, hash); !added) return unexpected(added.error());
     info.hash = hash.hex();
     return info;
 }
@@ -310,11 +307,10 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
                                                                          const std::string& expected_hash, const Model& model) {
     auto files = open_adapter(folder);
     if (!files) return unexpected(AdapterError{files.error(), true});
-    auto file = std::make_unique_for_overwrite<std::byte[]>(files->weights_bytes);
-    if (!files->weights.read(reinterpret_cast<char*>(file.get()), static_cast<std::streamsize>(files->weights_bytes))) {
-        return unexpected(AdapterError{in_file(weights_name, "the file was truncated while it was read"), true});
-    }
-    const std::span<const std::byte> bytes(file.get(), files->weights_bytes);
+    const std::size_t weights_bytes = files->weights.bytes();
+    auto file = std::make_unique_for_overwrite<std::byte[]>(weights_bytes);
+    const std::span<std::byte> bytes(file.get(), weights_bytes);
+    if (files->weights.read(bytes) != bytes.size()) return unexpected(AdapterError{truncated(), true});
     ContentHash hash;
     hash.add_text(files->text);
     hash.add(bytes);
@@ -332,11 +328,10 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
     if (const auto matched = checked->match(files->config); !matched) return unexpected(AdapterError{matched.error()});
     for (const Tensor& tensor : checked->tensors()) {
         if (is_finite(tensor)) continue;
-        return unexpected(AdapterError{
-            in_file(weights_name, fmt::format("tensor {} contains NaN or infinity; check how the adapter was trained", tensor.name))});
+        return unexpected(AdapterError{not_finite(tensor)});
     }
     checked->info().hash = hash.hex();
-    checked->info().bytes = files->text.size() + files->weights_bytes;
+    checked->info().bytes = files->text.size() + weights_bytes;
     return checked;
 }
 

@@ -25,8 +25,8 @@ struct AdapterInfo {
     std::int64_t elements = 0;         // of all A and B: multiply-adds per row
 };
 
-// Reads a folder and checks it against a model without loading the weights: config keys, tensor names, shapes, dtypes, ranks. The
-// error names file, key and value ("adapter_config.json: use_dora = true is not supported; …").
+// Reads a folder and checks it against a model without keeping the weights: config keys, tensor names, shapes, dtypes, ranks, NaN and
+// infinities. The error names file, key and value ("adapter_config.json: use_dora = true is not supported; …").
 Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& config);
 
 // A module that the adapter replaces (modules_to_save): rows [out_begin, out_begin + weight->out_features()) of a projection.

@@ -16,6 +16,9 @@ namespace {
 using schema::Json;
 
 constexpr std::int64_t rank_max = 65536;
+// The largest models have about 1,000 linear modules.
+constexpr std::size_t list_max = 10'000;
+constexpr std::size_t pattern_instructions_max = 200'000;  // of all patterns; an instruction takes 32 bytes
 
 // Keys that change what is computed in ways that Lorry does not support. `harmless` is a value that requests nothing, besides null, false,
 // {} and [].
@@ -88,7 +91,7 @@ public:
     }
     void alpha(std::string_view key, const Json& value, double& out) {
         const auto number = value.as_number();
-        if (!number || !std::isfinite(*number)) return refuse(key, value, "it must be a finite number");
+        if (!number || !std::isfinite(static_cast<float>(*number))) return refuse(key, value, "it must be a number that fits into float32");
         out = *number;
     }
     std::vector<std::string> texts(std::string_view key) {
@@ -100,6 +103,7 @@ public:
             refuse(key, *value, "it must be a string or a list of strings");
             return out;
         }
+        if (is_too_long(key, value->as_array()->size())) return out;
         for (const Json& element : *value->as_array()) {
             if (element.as_string() == nullptr)
                 refuse(key, *value, "it must be a list of strings");
@@ -110,9 +114,22 @@ public:
     }
     std::optional<Pattern> pattern(std::string_view key, const Json& value, const std::string& text) {
         auto compiled = Pattern::compile(text);
-        if (compiled) return std::move(*compiled);
-        refuse(key, value, fmt::format("the regular expression is not supported: {}", compiled.error()));
-        return std::nullopt;
+        if (!compiled) {
+            refuse(key, value, fmt::format("the regular expression is not supported: {}", compiled.error()));
+            return std::nullopt;
+        }
+        instructions_ += compiled->size();
+        if (instructions_ > pattern_instructions_max) {
+            refuse(key, value, "the regular expressions are too large together; name modules in a list instead");
+            return std::nullopt;
+        }
+        return std::move(*compiled);
+    }
+    // Refuses a list or object with too many elements.
+    bool is_too_long(std::string_view key, std::size_t elements) {
+        if (elements <= list_max) return false;
+        if (error_.empty()) error_ = fmt::format("{} has {} elements; at most {} are supported", key, elements, list_max);
+        return true;
     }
     // rank_pattern and alpha_pattern. The order of the keys matters.
     template <typename Value, typename Read>
@@ -120,11 +137,13 @@ public:
         const Json* value = find(key);
         if (value == nullptr) return;
         if (!value->is_object()) return refuse(key, *value, "it must be an object");
+        if (is_too_long(key, value->as_object()->size())) return;
         for (const auto& [text, element] : *value->as_object()) {
             auto compiled = pattern(key, Json(text), text);
+            if (!compiled) return;
             Value number{};
             read(fmt::format("{}.{}", key, text), element, number);
-            if (compiled) out.emplace_back(std::move(*compiled), number);
+            out.emplace_back(std::move(*compiled), number);
         }
     }
     void refuse_unknown() {
@@ -142,6 +161,7 @@ public:
 private:
     const Json& root_;
     std::vector<std::string_view> known_;
+    std::size_t instructions_ = 0;  // of the patterns so far
     std::string error_;
 };
 
@@ -170,7 +190,18 @@ std::optional<std::int64_t> layer_of(std::string_view path, const std::vector<st
     return std::nullopt;
 }
 
-bool names_module(const std::string& path, const std::string& name) { return path == name || path.ends_with("." + name); }
+bool names_module(std::string_view path, std::string_view name) {
+    return path.ends_with(name) && (path.size() == name.size() || path[path.size() - name.size() - 1] == '.');
+}
+
+// True if `name` names the module or one that it is part of.
+bool names_whole(std::string_view path, std::string_view name) {
+    for (std::size_t at = path.find(name); at != path.npos; at = path.find(name, at + 1)) {
+        const std::size_t end = at + name.size();
+        if ((at == 0 || path[at - 1] == '.') && (end == path.size() || path[end] == '.')) return true;
+    }
+    return false;
+}
 
 // Reads which modules and layers the adapter changes: the keys about targets, exclusions, saved modules and layers.
 void read_modules(Reader& reader, AdapterConfig& out) {
@@ -200,6 +231,7 @@ void read_modules(Reader& reader, AdapterConfig& out) {
     }
     if (const Json* layers = reader.find("layers_to_transform")) {
         const Json::Array single = {*layers};
+        if (layers->is_array() && reader.is_too_long("layers_to_transform", layers->as_array()->size())) return;
         for (const Json& layer : layers->is_array() ? *layers->as_array() : single) {
             const auto number = layer.as_integer();
             if (!number || *number < 0)
@@ -260,17 +292,15 @@ Expected<AdapterConfig, std::string> AdapterConfig::parse(std::string_view text)
     return out;
 }
 
-bool AdapterConfig::targets_module(const std::string& path) const {
+bool AdapterConfig::targets_module(const std::string& path, MatchSteps& steps) const {
     const auto named_in = [&](const std::vector<std::string>& names) {
         return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return names_module(path, name); });
     };
-    if ((exclude_pattern && exclude_pattern->matches(path)) || named_in(excludes)) return false;
+    if ((exclude_pattern && exclude_pattern->matches(path, steps)) || named_in(excludes)) return false;
     // A module that is saved whole, or is part of one, is not a target.
-    for (const std::string& name : saved) {
-        if (("." + path + ".").find("." + name + ".") != std::string::npos) return false;
-    }
+    if (std::any_of(saved.begin(), saved.end(), [&](const std::string& name) { return names_whole(path, name); })) return false;
     if (all_linear) return true;
-    if (target_pattern) return target_pattern->matches(path);
+    if (target_pattern) return target_pattern->matches(path, steps);
     if (!named_in(targets)) return false;
     if (layers.empty()) return true;
     const auto layer = layer_of(path, layer_lists);
@@ -281,16 +311,16 @@ bool AdapterConfig::saves_module(const std::string& path) const {
     return std::any_of(saved.begin(), saved.end(), [&](const std::string& name) { return path.ends_with(name); });
 }
 
-std::int64_t AdapterConfig::rank_of(const std::string& path) const {
-    const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const auto& row) { return row.first.matches_tail(path); });
+std::int64_t AdapterConfig::rank_of(const std::string& path, MatchSteps& steps) const {
+    const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const auto& row) { return row.first.matches_tail(path, steps); });
     return found != ranks.end() ? found->second : rank;
 }
 
-float AdapterConfig::scale_of(const std::string& path) const {
-    const auto found = std::find_if(alphas.begin(), alphas.end(), [&](const auto& row) { return row.first.matches_tail(path); });
+float AdapterConfig::scale_of(const std::string& path, std::int64_t module_rank, MatchSteps& steps) const {
+    const auto found = std::find_if(alphas.begin(), alphas.end(), [&](const auto& row) { return row.first.matches_tail(path, steps); });
     const double used = found != alphas.end() ? found->second : alpha;
-    const auto module_rank = static_cast<double>(rank_of(path));
-    return static_cast<float>(used / (rank_stabilized ? std::sqrt(module_rank) : module_rank));
+    const auto divisor = static_cast<double>(module_rank);
+    return static_cast<float>(used / (rank_stabilized ? std::sqrt(divisor) : divisor));
 }
 
 }  // namespace lorry::engine

@@ -35,15 +35,17 @@ struct AdapterConfig {
     std::vector<std::pair<Pattern, std::int64_t>> ranks;  // rank_pattern; the first match counts
     std::vector<std::pair<Pattern, double>> alphas;
 
-    // The error names key and value. Unknown keys are refused, unless their value requests nothing (null, false, {}, []).
+    // The error names key and value. Unknown keys are refused, unless their value requests nothing (null, false, {}, []), and so are lists
+    // of more than 10,000 elements and patterns of more than 200,000 instructions together.
     static Expected<AdapterConfig, std::string> parse(std::string_view text);
 
     // `path` is the path of a linear module without base_model.model: "model.layers.0.self_attn.q_proj". all_linear never includes the
-    // head: the caller leaves it out.
-    bool targets_module(const std::string& path) const;
+    // head: the caller leaves it out. Answers are valid unless the steps are used up.
+    bool targets_module(const std::string& path, MatchSteps& steps) const;
     bool saves_module(const std::string& path) const;  // the adapter has a trained copy that replaces it
-    std::int64_t rank_of(const std::string& path) const;
-    float scale_of(const std::string& path) const;
+    std::int64_t rank_of(const std::string& path, MatchSteps& steps) const;
+    // The scale of a module that has this rank.
+    float scale_of(const std::string& path, std::int64_t module_rank, MatchSteps& steps) const;
 };
 
 }  // namespace lorry::engine

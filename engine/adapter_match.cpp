@@ -19,7 +19,12 @@ public:
     Matcher(const AdapterConfig& config, const ModelConfig& model, std::span<const Tensor> tensors)
         : config_(config), model_(model), tensors_(tensors) {}
 
-    const std::string& error() const { return error_; }
+    // What is wrong. Call at the end.
+    std::string error() const {
+        if (steps_.are_used_up())
+            return "adapter_config.json: its regular expressions take too long to match; make them simpler, or name modules in a list";
+        return error_;
+    }
     void fail(std::string error) {
         if (error_.empty()) error_ = std::move(error);
     }
@@ -54,15 +59,15 @@ public:
             module.transposed ? std::vector{module.in_features, module.out_features} : std::vector{module.out_features, module.in_features};
         const std::vector<std::int64_t> bias_shape = {module.out_features};
         const bool is_head = module.projection == Projection::head;
-        const bool targeted = config_.targets_module(module.path) && !(config_.all_linear && is_head);
+        const bool targeted = config_.targets_module(module.path, steps_) && !(config_.all_linear && is_head);
         if (targeted) {
-            const std::int64_t rank = config_.rank_of(module.path);
+            const std::int64_t rank = config_.rank_of(module.path, steps_);
             constexpr const char* why = "adapter_config.json targets this module";
             LoraMatch lora{.module = &module};
             lora.a = need(module.path, {"lora_A.weight", "lora_A.default.weight"}, {rank, module.in_features}, why);
             lora.b = need(module.path, {"lora_B.weight", "lora_B.default.weight"}, {module.out_features, rank}, why);
             if (config_.lora_bias) lora.bias = need(module.path, {"lora_B.bias", "lora_B.default.bias"}, bias_shape, "lora_bias = true");
-            lora.scale = config_.scale_of(module.path);
+            lora.scale = config_.scale_of(module.path, rank, steps_);
             lora.base_weight = take(module.path, {"base_layer.weight"}, weight_shape);
             out.loras.push_back(lora);
         } else if (config_.saves_module(module.path)) {
@@ -104,7 +109,7 @@ public:
     // Refuses changes to a module that all rows of a batch share.
     void refuse_changes_to(const std::string& path, const char* what) {
         const std::string name = path.substr(path.rfind('.') + 1);
-        if (!config_.all_linear && config_.targets_module(path)) {
+        if (!config_.all_linear && config_.targets_module(path, steps_)) {
             fail(fmt::format("adapter_config.json: target_modules = {} includes {}: {} cannot be adapted; train without it",
                              config_.target_text, name, what));
         }
@@ -127,6 +132,7 @@ private:
     const ModelConfig& model_;
     std::span<const Tensor> tensors_;
     std::set<const Tensor*> used_;
+    MatchSteps steps_;
     std::string error_;
 };
 
@@ -154,7 +160,7 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
     matcher.match_copy(layout.tokens, out);
     if (const std::string& head = layout.linears.back().path; !config.saves_module(head)) matcher.match_copy(head, out);
     matcher.refuse_unused();
-    if (!matcher.error().empty()) return unexpected(matcher.error());
+    if (auto error = matcher.error(); !error.empty()) return unexpected(std::move(error));
     return out;
 }
 

@@ -9,31 +9,75 @@
 #include <xxhash.h>
 
 #include <cerrno>
-#include <fstream>
 #include <stdexcept>
 #include <system_error>
+#include <vector>
 
 namespace lorry::engine {
 namespace {
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-// Closes the descriptor when the scope ends; a mapping outlives it.
-struct Descriptor {
-    int value = -1;
-    ~Descriptor() {
-        if (value >= 0) close(value);
-    }
-};
+std::string failed(const std::filesystem::path& file, std::string_view what) {
+    return fmt::format("{}: {}: {}", file.string(), what, reason(errno));
+}
+
+const char* kind_of(mode_t mode) {
+    if (S_ISDIR(mode)) return "a folder";
+    if (S_ISFIFO(mode)) return "a pipe";
+    if (S_ISSOCK(mode)) return "a socket";
+    return "a device";
+}
 
 }  // namespace
 
-Expected<std::string, std::string> read_text(const std::filesystem::path& file) {
-    std::ifstream stream(file, std::ios::binary);
-    if (!stream) return unexpected(fmt::format("{}: cannot be opened: {}", file.string(), reason(errno)));
-    std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-    if (stream.bad()) return unexpected(fmt::format("{}: cannot be read: {}", file.string(), reason(errno)));
-    if (text.starts_with(lfs_pointer_start)) return unexpected(fmt::format("{}: {}", file.string(), lfs_pointer_error));
+Expected<InputFile, std::string> InputFile::open(const std::filesystem::path& file, Kinds kinds) {
+    // Otherwise opening a pipe waits for its writer. For regular files the flag changes nothing.
+    const int waits = kinds == Kinds::regular ? O_NONBLOCK : 0;
+    InputFile opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | waits));
+    if (opened.descriptor_ < 0) return unexpected(failed(file, "cannot be opened"));
+    struct stat status {};
+    if (fstat(opened.descriptor_, &status) != 0) return unexpected(failed(file, "cannot be examined"));
+    if (kinds == Kinds::regular && !S_ISREG(status.st_mode)) {
+        return unexpected(fmt::format("{}: is {}; it must be a regular file", file.string(), kind_of(status.st_mode)));
+    }
+    opened.bytes_ = static_cast<std::size_t>(status.st_size);
+    char start[lfs_pointer_start.size()];
+    if (pread(opened.descriptor_, start, sizeof start, 0) == sizeof start && std::string_view(start, sizeof start) == lfs_pointer_start)
+        return unexpected(fmt::format("{}: {}", file.string(), lfs_pointer_error));
+    return opened;
+}
+
+InputFile::~InputFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+}
+
+std::optional<std::size_t> InputFile::read(std::span<std::byte> out) {
+    std::size_t done = 0;
+    while (done < out.size()) {
+        const ssize_t count = ::read(descriptor_, out.data() + done, out.size() - done);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return std::nullopt;
+        if (count == 0) break;
+        done += static_cast<std::size_t>(count);
+    }
+    return done;
+}
+
+Expected<std::string, std::string> read_text(const std::filesystem::path& file, TextOptions options) {
+    auto opened = InputFile::open(file, options.kinds);
+    if (!opened) return unexpected(opened.error());
+    std::string text;
+    std::vector<std::byte> part(std::size_t{1} << 16);
+    for (std::size_t count = part.size(); count == part.size();) {
+        const auto read = opened->read(part);
+        if (!read) return unexpected(failed(file, "cannot be read"));
+        count = *read;
+        text.append(reinterpret_cast<const char*>(part.data()), count);
+        if (text.size() > options.bytes_max) {
+            return unexpected(fmt::format("{}: is longer than {} bytes, the limit for such a file", file.string(), options.bytes_max));
+        }
+    }
     return text;
 }
 
@@ -42,22 +86,13 @@ Expected<std::string, std::string> read_text_if_there(const std::filesystem::pat
 }
 
 MappedFile::MappedFile(const std::filesystem::path& file) {
-    const auto fail = [&](const char* what) -> void {
-        throw std::runtime_error(fmt::format("{}: {}: {}", file.string(), what, reason(errno)));
-    };
-    const Descriptor descriptor{open(file.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (descriptor.value < 0) fail("cannot be opened");
-    struct stat status {};
-    if (fstat(descriptor.value, &status) != 0) fail("cannot be examined");
-    size_ = static_cast<std::size_t>(status.st_size);
+    const auto opened = InputFile::open(file);
+    if (!opened) throw std::runtime_error(opened.error());
+    size_ = opened->bytes();
     if (size_ == 0) return;
-    void* memory = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.value, 0);
-    if (memory == MAP_FAILED) fail("cannot be mapped");
+    void* memory = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, opened->descriptor(), 0);
+    if (memory == MAP_FAILED) throw std::runtime_error(failed(file, "cannot be mapped"));
     data_ = static_cast<const std::byte*>(memory);
-    if (std::string_view(static_cast<const char*>(memory), size_).starts_with(lfs_pointer_start)) {
-        munmap(memory, size_);
-        throw std::runtime_error(fmt::format("{}: {}", file.string(), lfs_pointer_error));
-    }
 }
 
 MappedFile::~MappedFile() {

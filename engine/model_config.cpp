@@ -349,8 +349,13 @@ RopeConfig read_rope(const Section& config, const std::string& file, std::int64_
 }
 
 // The longest sequence in tokens. The scaled kinds go beyond the context that the base model was trained with.
-std::int64_t context_limit(const RopeConfig& rope, std::int64_t max_positions) {
-    const auto scaled = [&](std::int64_t positions) { return static_cast<std::int64_t>(static_cast<double>(positions) * rope.factor); };
+std::int64_t context_limit(const Section& config, const RopeConfig& rope, std::int64_t max_positions) {
+    const auto scaled = [&](std::int64_t positions) {
+        const double tokens = static_cast<double>(positions) * rope.factor;
+        if (tokens <= static_cast<double>(size_max)) return static_cast<std::int64_t>(tokens);
+        config.refuse(config.find("rope_scaling") != nullptr ? "rope_scaling" : "rope_parameters",
+                      fmt::format("its factor gives a context of more than {} tokens", size_max));
+    };
     switch (rope.kind) {
         case RopeConfig::Kind::none:
         case RopeConfig::Kind::standard:
@@ -507,7 +512,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.windows = read_windows(config, traits.windows, out.layers);
     if (!out.learned_positions) {
         out.rope = read_rope(config, file, out.max_positions);
-        out.max_positions = context_limit(out.rope, out.max_positions);
+        out.max_positions = context_limit(config, out.rope, out.max_positions);
     }
     out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;
 

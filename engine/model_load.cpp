@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "engine/model_weights.h"
+#include "engine/rope.h"
 
 namespace lorry::engine {
 namespace {
@@ -149,6 +150,8 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     parts.layout = layout_of(parts.config);
     untie_own_head(parts.config, parts.layout, *parts.checkpoint);
     check_checkpoint(parts.config, parts.layout, *parts.checkpoint);
+    const std::size_t block_bytes = backend.kv_block_bytes(kv_shape_of(parts.config));
+    limit_context(parts.config, block_bytes / static_cast<std::size_t>(backend.block_size()), backend.info().memory_total);
 
     ContentHash hash;
     const auto config_text = read_text(folder / "config.json");

@@ -334,19 +334,23 @@ private:
 
 Expected<Pattern, std::string> Pattern::compile(std::string_view text) { return PatternParser(text).parse(); }
 
-bool Pattern::matches(std::string_view text) const { return run({{0, 0}}, text, true); }
+bool Pattern::matches(std::string_view text, MatchSteps& steps) const { return run({{0, 0}}, text, true, steps); }
 
-bool Pattern::matches_tail(std::string_view text) const {
+bool Pattern::matches_tail(std::string_view text, MatchSteps& steps) const {
     std::vector<State> starts = {{0, 0}};
     for (std::size_t dot = text.find('.'); dot != text.npos; dot = text.find('.', dot + 1)) starts.push_back({0, dot + 1});
-    return run(std::move(starts), text, true);
+    return run(std::move(starts), text, true, steps);
 }
 
 // True if some path from one of the states accepts. to_the_end: only at the end of the text.
-bool Pattern::run(std::vector<State> open, std::string_view text, bool to_the_end) const {
-    std::vector<bool> entered(program_.size() * (text.size() + 1));
+bool Pattern::run(std::vector<State> open, std::string_view text, bool to_the_end, MatchSteps& steps) const {
+    const std::size_t states = program_.size() * (text.size() + 1);
+    steps.left -= static_cast<std::int64_t>(states / 64);
+    if (steps.are_used_up()) return false;
+    std::vector<bool> entered(states);
     const auto enter = [&](std::size_t instruction, std::size_t at) { open.push_back({instruction, at}); };
     while (!open.empty()) {
+        if (--steps.left < 0) return false;
         const State state = open.back();
         open.pop_back();
         const std::size_t key = state.instruction * (text.size() + 1) + state.position;
@@ -380,13 +384,13 @@ bool Pattern::run(std::vector<State> open, std::string_view text, bool to_the_en
             }
             case Op::ahead:
             case Op::not_ahead:
-                if (run({{instruction.first, state.position}}, text, false) == (instruction.op == Op::ahead))
+                if (run({{instruction.first, state.position}}, text, false, steps) == (instruction.op == Op::ahead))
                     enter(instruction.second, state.position);
                 break;
             case Op::behind:
             case Op::not_behind: {
                 const bool fits = state.position >= instruction.width;
-                const bool found = fits && run({{instruction.first, state.position - instruction.width}}, text, false);
+                const bool found = fits && run({{instruction.first, state.position - instruction.width}}, text, false, steps);
                 if (found == (instruction.op == Op::behind)) enter(instruction.second, state.position);
                 break;
             }

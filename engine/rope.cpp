@@ -81,6 +81,13 @@ constexpr std::int64_t rows_per_growth = 512;
 
 }  // namespace
 
+void limit_context(ModelConfig& config, std::size_t kv_token_bytes, std::size_t memory_bytes) {
+    if (config.rope.kind == RopeConfig::Kind::none) return;  // the checkpoint has a row for each position
+    const std::size_t position_bytes = kv_token_bytes + static_cast<std::size_t>(config.head_dim) * sizeof(float);
+    const std::size_t positions = std::max<std::size_t>(memory_bytes / position_bytes, 1);
+    if (positions < static_cast<std::size_t>(config.max_positions)) config.max_positions = static_cast<std::int64_t>(positions);
+}
+
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t head_dim, std::int64_t length) {
     RopeFrequencies out;
     switch (rope.kind) {
@@ -144,7 +151,8 @@ std::int32_t RopeTable::row(std::int64_t position, std::int64_t prompt_tokens) {
     }
     while (position >= positions_done_) {
         const bool grows = rope_.kind == RopeConfig::Kind::dynamic && positions_done_ >= rope_.original_max_positions;
-        const std::int64_t end = rope_.kind == RopeConfig::Kind::dynamic && !grows ? rope_.original_max_positions : positions_;
+        const bool has_fixed_part = rope_.kind == RopeConfig::Kind::dynamic && !grows;
+        const std::int64_t end = has_fixed_part ? std::min(rope_.original_max_positions, positions_) : positions_;
         const std::int64_t count = grows ? 1 : std::min(rows_per_growth, end - positions_done_);
         write_rows(positions_done_, positions_done_, count,
                    grows ? rope_frequencies(rope_, head_dim_, positions_done_ + 1) : fixed_frequencies_);

@@ -2,6 +2,7 @@
 // device that rope_store reads. Called by model.cpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,6 +12,10 @@
 #include "kernels/backend.h"
 
 namespace lorry::engine {
+
+// Lowers max_positions of a model with rope to what memory_bytes can hold: a position takes kv_token_bytes of the KV cache and a row of the
+// table.
+void limit_context(ModelConfig& config, std::size_t kv_token_bytes, std::size_t memory_bytes);
 
 struct RopeFrequencies {
     std::vector<float> inverse;     // [head_dim / 2] radians per position

@@ -225,17 +225,21 @@ bool equal_values(const Tensor& a, const Tensor& b) {
     return true;
 }
 
-bool is_finite(const Tensor& tensor) {
-    CHECK(tensor.format.has_value(), "only float tensors are finite or not");
-    switch (*tensor.format) {
-        case kernels::Format::float32: return has_finite_exponents<std::uint32_t>(tensor.bytes, 0x7F80'0000U);
-        case kernels::Format::float16: return has_finite_exponents<std::uint16_t>(tensor.bytes, 0x7C00U);
-        case kernels::Format::bfloat16: return has_finite_exponents<std::uint16_t>(tensor.bytes, 0x7F80U);
+bool is_finite(std::span<const std::byte> elements, kernels::Format format) {
+    switch (format) {
+        case kernels::Format::float32: return has_finite_exponents<std::uint32_t>(elements, 0x7F80'0000U);
+        case kernels::Format::float16: return has_finite_exponents<std::uint16_t>(elements, 0x7C00U);
+        case kernels::Format::bfloat16: return has_finite_exponents<std::uint16_t>(elements, 0x7F80U);
         case kernels::Format::int8_rows:
         case kernels::Format::fp8_rows: break;
     }
     CHECK(false, "a checkpoint's tensors are floating-point numbers");
     return false;
+}
+
+bool is_finite(const Tensor& tensor) {
+    CHECK(tensor.format.has_value(), "only float tensors are finite or not");
+    return is_finite(tensor.bytes, *tensor.format);
 }
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) {

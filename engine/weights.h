@@ -51,8 +51,9 @@ std::vector<float> to_float(const Tensor& tensor);
 // True if the shapes and the elements are equal, whatever the dtypes. The tensors must have bytes; false if one has no format.
 bool equal_values(const Tensor& a, const Tensor& b);
 
-// False if any element is NaN or infinite. The tensor must have a format and bytes.
+// False if any element is NaN or infinite. The tensor must have a format and bytes; elements are whole.
 bool is_finite(const Tensor& tensor);
+bool is_finite(std::span<const std::byte> elements, kernels::Format format);
 
 // All weight files of a model folder. Constant after construction; any thread may read.
 class Checkpoint {

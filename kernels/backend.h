@@ -79,7 +79,7 @@ struct DeviceInfo {
     std::string matmuls;           // which code multiplies and why, for people; empty: there is no choice
     bool wants_library = false;    // our own kernel does multiplications that a library, or table rows for it, could do faster
     bool has_own_memory = false;   // true: a GPU; false: the device uses the machine's memory
-    std::size_t memory_total = 0;  // bytes of its own
+    std::size_t memory_total = 0;  // bytes of its own, or of the machine
     std::size_t memory_free = 0;   // bytes of its own that are free now
     double idle_seconds = 0.0;     // total time in which a GPU had no work between steps whose results were read
     std::int64_t step_rows = 512;  // default rows per step; with fewer, reading weights dominates

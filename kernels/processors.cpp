@@ -2,6 +2,7 @@
 #include "kernels/processors.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -78,6 +79,10 @@ std::int64_t last_caches_bytes(int threads, const std::filesystem::path& root) {
         largest = std::max(largest, bytes);
     }
     return std::min(all, threads * largest);
+}
+
+std::size_t machine_memory() {
+    return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
 }
 
 }  // namespace lorry::kernels

@@ -1,7 +1,8 @@
-// The processors and caches that this process may use. Called by the backends and benchmarks. root: of the file system; tests pass their
-// own.
+// The processors and caches that this process may use, and the machine's memory. Called by the backends, benchmarks and `check-model`.
+// root: of the file system; tests pass their own.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -16,5 +17,8 @@ std::optional<int> processors_quota(const std::filesystem::path& root = "/");
 
 // Bytes of the last-level caches that `threads` threads can use together; 0 if the system does not report them.
 std::int64_t last_caches_bytes(int threads, const std::filesystem::path& root = "/");
+
+// Bytes of memory that the machine has.
+std::size_t machine_memory();
 
 }  // namespace lorry::kernels

@@ -114,7 +114,7 @@ Settings Configuration::load() const {
     }
     for (const std::string& pair : kafka_flags_) {
         const std::size_t mark = pair.find('=');
-        if (mark == std::string::npos || mark == 0) throw UsageError(fmt::format("--kafka {}: write KEY=VALUE", pair));
+        if (mark == std::string::npos || mark == 0) throw UsageError("--kafka needs a KEY=VALUE, such as --kafka client.id=mine");
         settings.kafka[pair.substr(0, mark)] = pair.substr(mark + 1);
     }
     return settings;
@@ -125,7 +125,8 @@ void read_configuration(const std::filesystem::path& file, Settings& settings) {
     try {
         table = toml::parse_file(file.string());
     } catch (const toml::parse_error& error) {
-        const std::string_view what = error.description();
+        std::string_view what = error.description();
+        what = what.substr(0, what.find(": '"));  // a number that is too large follows: perhaps a password without its quotes
         const bool bare = what.find("could not determine value type") != what.npos;
         throw UsageError(fmt::format("{}, line {}: {}{}", file.string(), error.source().begin.line, what,
                                      bare ? " (a string needs quotes: key = \"text\")" : ""));

@@ -14,6 +14,7 @@
 #include "ops/machine.h"
 #include "ops/paths.h"
 #include "ops/units.h"
+#include "ops/weight_memory.h"
 
 namespace lorry::ops {
 namespace {
@@ -141,6 +142,10 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(step_tokens_of(settings, backend_->info()), settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
+    if (!backend_->info().has_own_memory) {
+        const auto obstacle = weights_obstacle(weight_bytes_of(settings, engine::inspect_model(settings.model)));
+        if (obstacle) throw std::runtime_error(settings.model + ": " + *obstacle);
+    }
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
     divide_memory(wishes);
     replace_engine(options_);

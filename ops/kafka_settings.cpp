@@ -3,20 +3,59 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include <fmt/format.h>
 
+#include "engine/files.h"
 #include "ops/command.h"
 #include "ops/engine_setup.h"
 
 namespace lorry::ops {
+namespace {
+
+constexpr std::size_t secret_bytes_max = std::size_t{1} << 20;
+
+// What is at the place that a reference names: "env:NAME" or "file:PATH". Throws UsageError, which names the setting.
+std::string referred(const std::string& key, std::string_view reference) {
+    const std::string name(reference.substr(reference.find(':') + 1));
+    if (reference.starts_with("env:")) {
+        const char* value = std::getenv(name.c_str());
+        if (value == nullptr) throw UsageError(fmt::format("[kafka] {}: the environment variable '{}' is not set", key, name));
+        return value;
+    }
+    auto text = engine::read_text(name, {.bytes_max = secret_bytes_max, .kinds = engine::InputFile::Kinds::all});
+    if (!text) throw UsageError(fmt::format("[kafka] {}: {}", key, text.error()));
+    while (text->ends_with('\n') || text->ends_with('\r')) text->pop_back();
+    return std::move(*text);
+}
+
+// The value with its references replaced, which are written as Kafka's config providers write them.
+std::string resolved(const std::string& key, std::string_view value) {
+    std::string out;
+    while (!value.empty()) {
+        const std::size_t open = std::min(value.find("${env:"), value.find("${file:"));
+        out += value.substr(0, open);
+        if (open == value.npos) break;
+        const std::size_t close = value.find('}', open);
+        if (close == value.npos)
+            throw UsageError(fmt::format("[kafka] {}: a reference is not closed: write ${{env:NAME}} or ${{file:PATH}}", key));
+        out += referred(key, value.substr(open + 2, close - open - 2));
+        value.remove_prefix(close + 1);
+    }
+    return out;
+}
+
+}  // namespace
 
 consumer::KafkaConfig kafka_config_of(const Settings& settings) {
     consumer::KafkaConfig config{.brokers = settings.brokers,
-                                 .passthrough = settings.kafka,
+                                 .passthrough = {},
                                  .deadline_start = settings.deadline_start,
                                  .deadline_later = settings.deadline_later};
+    for (const auto& [key, value] : settings.kafka) config.passthrough[key] = resolved(key, value);
     consumer::check_kafka_config(config);
     return config;
 }

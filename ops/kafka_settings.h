@@ -15,7 +15,9 @@ class App;
 
 namespace lorry::ops {
 
-// Throws consumer::KafkaConfigError (exit code 2) when no brokers are given or the [kafka] table is refused.
+// Replaces ${env:NAME} and ${file:PATH} in values of the [kafka] table, so that secrets need not be in command lines and lorry.toml. Throws
+// UsageError for a reference that cannot be replaced, consumer::KafkaConfigError (exit code 2, too) when no brokers are given or the table
+// is refused.
 consumer::KafkaConfig kafka_config_of(const Settings& settings);
 schema::Topics topics_of(const Settings& settings);
 // The workers' consumer group: the setting, or prefix and base model. Throws UsageError when neither a group nor a model is given.

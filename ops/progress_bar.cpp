@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
@@ -27,7 +28,9 @@ constexpr milliseconds rate_window{10'000};
 constexpr double rate_seconds_min = 0.2;
 constexpr std::size_t bar_columns = 24;
 constexpr std::size_t width_default = 80;
-constexpr const char* line_start = "\r\x1b[K";  // back to the first column, and clear
+
+// Goes back to the first column and clears the line. std::cerr does not let control characters through.
+void start_line_over() { std::fputs("\r\x1b[K", stderr); }
 
 bool stderr_is_terminal() {
     const char* terminal = std::getenv("TERM");
@@ -125,7 +128,8 @@ void ProgressBar::show(const ProgressState& state) {
     const double rate = rate_.update(now, state.done);
     if (terminal_) {
         next_ = now + redraw_interval;
-        std::cerr << line_start << progress_bar(label_, state, rate, stderr_width() - 1) << std::flush;
+        start_line_over();
+        std::cerr << progress_bar(label_, state, rate, stderr_width() - 1) << std::flush;
         drawn_ = true;
     } else {
         next_ = now + line_interval;
@@ -135,7 +139,7 @@ void ProgressBar::show(const ProgressState& state) {
 
 void ProgressBar::clear() {
     if (!drawn_) return;
-    std::cerr << line_start << std::flush;
+    start_line_over();
     drawn_ = false;
 }
 

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/printable.h"
 #include "schema/check.h"
 
 namespace lorry::ops {
@@ -115,13 +116,17 @@ std::string show_count(std::int64_t count, std::string_view noun) {
 }
 
 std::string show_table(const std::vector<std::vector<std::string>>& rows, std::uint32_t right_aligned) {
+    std::vector<std::vector<std::string>> safe = rows;
     std::vector<std::size_t> widths;
-    for (const auto& row : rows) {
+    for (auto& row : safe) {
         widths.resize(std::max(widths.size(), row.size()));
-        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            row[i] = printable(row[i], "");
+            widths[i] = std::max(widths[i], width_of(row[i]));
+        }
     }
     std::string text;
-    for (const auto& row : rows) {
+    for (const auto& row : safe) {
         std::string line;
         for (std::size_t i = 0; i < row.size(); ++i) {
             const std::string space(widths[i] - width_of(row[i]), ' ');

@@ -38,7 +38,7 @@ std::string show_count(std::int64_t count, std::string_view noun);
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_number(std::string_view text);
 
-// A table as text: one line per row, columns padded with spaces and two spaces apart. Bit i of right_aligned aligns column i to the right.
+// A table as text: a line per row, cells as printable() makes them, columns two spaces apart. Bit i of right_aligned right-aligns column i.
 std::string show_table(const std::vector<std::vector<std::string>>& rows, std::uint32_t right_aligned = 0);
 
 }  // namespace lorry::ops

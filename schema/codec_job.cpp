@@ -68,7 +68,7 @@ FieldError read_deadline(const JobRecord& record, std::optional<Timestamp>& dead
 // Why this is not a valid custom_id, or nullopt.
 std::optional<std::string> custom_id_error(const Json* value) {
     if (value == nullptr) return "field 'custom_id' is missing; without it a result could not be named";
-    if (!value->is_string()) return fmt::format("field 'custom_id' is {}; allowed is a string", shown(*value));
+    if (!value->is_string()) return wrong_type("custom_id", "a string", *value).message;
     if (value->as_string()->empty()) return "field 'custom_id' is empty; allowed is a string of 1 to 512 bytes";
     if (value->as_string()->size() > id_bytes_max) {
         return fmt::format("field 'custom_id' has {} bytes; allowed are up to {}", value->as_string()->size(), id_bytes_max);

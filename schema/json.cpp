@@ -13,7 +13,6 @@ namespace lorry::schema {
 namespace {
 
 constexpr std::size_t depth_max = 100;
-constexpr std::size_t error_bytes_max = 200;  // nlohmann quotes the last token, which may be the whole text
 
 // Drops what leads up to `last` from a text that begins with `first`.
 void drop_start(std::string_view& text, std::string_view first, std::string_view last) {
@@ -79,12 +78,13 @@ public:
     }
     bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
         // nlohmann's text begins with an exception number, which means nothing to users. Nor does the number of line 1: a text of one line
-        // is often a line of a file, whose own number the caller adds.
+        // is often a line of a file, whose own number the caller adds. What it quotes is left out: texts may hold prompts and secrets, and
+        // errors go to logs.
         std::string_view text = error.what();
         drop_start(text, "[", "] ");
         drop_start(text, "parse error at line 1,", ": ");
-        error_ = repair_utf8(text.substr(0, error_bytes_max));
-        if (text.size() > error_bytes_max) error_ += " …";
+        for (const std::string_view quote : {"; last read: '", " parsing '"}) text = text.substr(0, text.find(quote));
+        error_ = text;
         error_ += " (at byte " + std::to_string(position) + ")";
         return false;
     }

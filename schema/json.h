@@ -55,7 +55,7 @@ public:
     static Json object(std::initializer_list<Member> members) { return Json(Object(members)); }
     static Json array(std::initializer_list<Json> elements) { return Json(Array(elements)); }
 
-    // Reads one JSON text in time n log n of its bytes. The error says what is wrong and at which byte; it is short and valid UTF-8.
+    // Reads one JSON text in time n log n of its bytes. The error says what is wrong and at which byte, and quotes nothing of the text.
     // Refused: invalid UTF-8, NaN, numbers beyond a double's range, trailing text, nesting deeper than 100. Numbers keep the digits of the
     // text: dump() writes them as they were written.
     static Expected<Json, std::string> parse(std::string_view text);

@@ -2,6 +2,9 @@
 #include "consumer/file/table_rows.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
 #include <span>
 
 #include <fmt/format.h>
@@ -14,11 +17,18 @@ namespace lorry::consumer {
 using schema::Json;
 
 struct Table::Row {
-    std::vector<std::pair<std::string, std::string>> fields;  // column → text
+    explicit Row(std::vector<std::pair<std::string, std::string>> all) : fields(std::move(all)), by_name(fields.size()) {
+        std::iota(by_name.begin(), by_name.end(), std::size_t{0});
+        std::ranges::sort(by_name, {}, [&](std::size_t index) { return name_of(index); });
+    }
 
+    std::vector<std::pair<std::string, std::string>> fields;  // column → text
+    std::vector<std::size_t> by_name;                         // indices of fields
+
+    std::string_view name_of(std::size_t index) const { return fields[index].first; }
     const std::string* find(std::string_view column) const {
-        const auto place = std::ranges::find(fields, column, [](const auto& field) -> std::string_view { return field.first; });
-        return place == fields.end() ? nullptr : &place->second;
+        const auto place = std::ranges::lower_bound(by_name, column, {}, [&](std::size_t index) { return name_of(index); });
+        return place == by_name.end() || name_of(*place) != column ? nullptr : &fields[*place].second;
     }
     std::vector<std::string> names() const {
         std::vector<std::string> names;
@@ -74,6 +84,9 @@ std::string text_of(const Json& value) {
 
 RowTemplate::RowTemplate(std::string_view text) {
     Piece piece;
+    std::map<std::string_view, std::size_t> known;  // column → index of columns_
+    std::int64_t line = 1;                          // of text[counted]
+    std::size_t counted = 0;
     std::size_t at = 0;
     while (at < text.size()) {
         const std::size_t open = text.find("{{", at);
@@ -85,26 +98,21 @@ RowTemplate::RowTemplate(std::string_view text) {
             continue;
         }
         const std::size_t close = text.find("}}", open);
-        const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(open), '\n');
+        line += std::ranges::count(text.substr(counted, open - counted), '\n');
+        counted = open;
         if (close == std::string_view::npos) {
             throw InputError(fmt::format("the template opens a placeholder in line {} and never closes it: write {{{{ column }}}}", line));
         }
         const std::string_view column = trimmed(text.substr(open + 2, close - open - 2));
         if (column.empty()) throw InputError(fmt::format("the template has an empty placeholder in line {}: name a column", line));
-        piece.column = column;
+        const auto [place, is_new] = known.try_emplace(column, columns_.size());
+        if (is_new) columns_.emplace_back(column);
+        piece.column = place->second;
         pieces_.push_back(std::move(piece));
         piece = {};
         at = close + 2;
     }
     pieces_.push_back(std::move(piece));
-}
-
-std::vector<std::string> RowTemplate::columns() const {
-    std::vector<std::string> columns;
-    for (const Piece& piece : pieces_) {
-        if (piece.column) columns.push_back(*piece.column);
-    }
-    return columns;
 }
 
 Table::Table(TableOptions options, std::string_view header)
@@ -122,11 +130,10 @@ Table::Table(TableOptions options, std::string_view header)
     auto names = parse_csv_record(header);
     if (!names) throw InputError("the table's first line, its header, is not CSV: " + names.error());
     header_ = std::move(*names);
-    for (const std::string& name : header_) {
-        if (std::ranges::count(header_, name) > 1) throw InputError(fmt::format("the table has two columns named '{}': rename one", name));
-    }
+    if (const auto name = repeated(header_)) throw InputError(fmt::format("the table has two columns named '{}': rename one", *name));
+    const std::set<std::string_view> columns(header_.begin(), header_.end());
     const auto need = [&](std::string_view who, const std::string& name) {
-        if (std::ranges::find(header_, name) != header_.end()) return;
+        if (columns.contains(name)) return;
         throw InputError(fmt::format("{} the column '{}', which the table does not have; it has: {}{}", who, name,
                                      listed(header_, names_shown), hint_at(header_, name)));
     };
@@ -134,7 +141,7 @@ Table::Table(TableOptions options, std::string_view header)
     if (options_.model_column) need("--adapter-column names", *options_.model_column);
     for (const std::string& name : template_.columns()) need("the template asks for", name);
     for (const std::string& name : added_) {
-        if (std::ranges::find(header_, name) != header_.end()) {
+        if (columns.contains(name)) {
             throw InputError(fmt::format("the table already has a column '{}': give --result-prefix", name));
         }
     }
@@ -174,13 +181,13 @@ std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) 
 }
 
 Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
-    Row parsed;
+    std::vector<std::pair<std::string, std::string>> named;
     if (!options_.csv) {
         const auto json = Json::parse(row);
         if (!json) return unexpected("the row is not JSON: " + json.error());
         if (!json->is_object()) return unexpected(fmt::format("the row is a JSON {}; a row is an object", json->kind()));
-        for (const auto& [name, value] : *json->as_object()) parsed.fields.emplace_back(name, text_of(value));
-        return parsed;
+        for (const auto& [name, value] : *json->as_object()) named.emplace_back(name, text_of(value));
+        return Row(std::move(named));
     }
     auto fields = parse_csv_record(row);
     if (!fields) return unexpected(fields.error());
@@ -195,8 +202,8 @@ Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
         }
         return unexpected(std::move(message));
     }
-    for (std::size_t i = 0; i < header_.size(); ++i) parsed.fields.emplace_back(header_[i], std::move((*fields)[i]));
-    return parsed;
+    for (std::size_t i = 0; i < header_.size(); ++i) named.emplace_back(header_[i], std::move((*fields)[i]));
+    return Row(std::move(named));
 }
 
 Json Table::body_of(const Row& row, std::string prompt) const {

@@ -19,18 +19,21 @@ class RowTemplate {
 public:
     // Throws InputError naming the line of an unclosed or empty placeholder.
     explicit RowTemplate(std::string_view text);
-    std::vector<std::string> columns() const;
+    // The columns that it names, each once, in the order of their first places.
+    const std::vector<std::string>& columns() const { return columns_; }
 
     // Fills in fields from `field_of(column)`, which returns nullptr if the row lacks the column. The error names the column.
     template <typename FieldOf>
     Expected<std::string, std::string> fill(const FieldOf& field_of) const {
+        std::vector<const std::string*> fields;  // [columns]
+        for (const std::string& column : columns_) {
+            fields.push_back(field_of(column));
+            if (fields.back() == nullptr) return unexpected("the row has no column '" + column + "', which the template asks for");
+        }
         std::string text;
         for (const Piece& piece : pieces_) {
             text += piece.text;
-            if (!piece.column) continue;
-            const std::string* field = field_of(*piece.column);
-            if (field == nullptr) return unexpected("the row has no column '" + *piece.column + "', which the template asks for");
-            text += *field;
+            if (piece.column) text += *fields[*piece.column];
         }
         return text;
     }
@@ -38,9 +41,10 @@ public:
 private:
     struct Piece {
         std::string text;
-        std::optional<std::string> column;  // the column that follows the text
+        std::optional<std::size_t> column;  // the column that follows the text, an index of columns_
     };
     std::vector<Piece> pieces_;
+    std::vector<std::string> columns_;
 };
 
 struct TableOptions {

@@ -68,10 +68,13 @@ void check_kafka_config(const KafkaConfig& config) {
         throw KafkaConfigError(
             "no brokers are given: set `brokers` in lorry.toml or pass --brokers host:port (`lorry broker` starts one to try)");
     }
+    if (config.brokers.find('@') != std::string::npos) {
+        throw KafkaConfigError(
+            "brokers has an '@': write only host:port, …; a user and a password are sasl.username and sasl.password in [kafka]");
+    }
     for (const auto& [key, value] : config.passthrough) {
-        if (const auto reason = refusal_of_kafka_key(key)) {
-            throw KafkaConfigError(fmt::format("[kafka] {} = \"{}\" is not allowed: {}", key, value, *reason));
-        }
+        if (const auto reason = refusal_of_kafka_key(key))
+            throw KafkaConfigError(fmt::format("[kafka] {} is not allowed: {}", key, *reason));
     }
     make_conf(config, {});
 }

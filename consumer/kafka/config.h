@@ -36,7 +36,7 @@ struct KafkaError : std::runtime_error {
 // Why this key is not allowed in the `[kafka]` table; nullopt: it is allowed.
 std::optional<std::string_view> refusal_of_kafka_key(std::string_view key);
 
-// Throws KafkaConfigError for the first key that is not allowed, for keys or values that librdkafka does not accept, and for empty brokers.
+// Throws KafkaConfigError for a key or a value that is not allowed, and for brokers that are not host:port. It never quotes secrets.
 void check_kafka_config(const KafkaConfig& config);
 
 }  // namespace lorry::consumer

@@ -49,10 +49,15 @@ constexpr std::array<std::pair<const char*, const char*>, 14> common_settings = 
     {"fetch.message.max.bytes", "524288"},
 }};
 
+// The error never has the value: it may be a password, also under a misspelt key. librdkafka itself quotes values only of settings that
+// choose among words or numbers.
 void set(rd_kafka_conf_t* conf, const std::string& key, const std::string& value) {
     std::array<char, 512> problem{};
-    if (rd_kafka_conf_set(conf, key.c_str(), value.c_str(), problem.data(), problem.size()) != RD_KAFKA_CONF_OK) {
-        throw KafkaConfigError(fmt::format("[kafka] {} = \"{}\": {}", key, value, problem.data()));
+    switch (rd_kafka_conf_set(conf, key.c_str(), value.c_str(), problem.data(), problem.size())) {
+        case RD_KAFKA_CONF_OK: return;
+        case RD_KAFKA_CONF_UNKNOWN:
+            throw KafkaConfigError(fmt::format("[kafka] {}: librdkafka has no such setting; check how it is spelt", key));
+        case RD_KAFKA_CONF_INVALID: throw KafkaConfigError(fmt::format("[kafka] {}: {}", key, problem.data()));
     }
 }
 

@@ -87,6 +87,7 @@ DeviceInfo CpuBackend::info() const {
     return {.name = std::string("cpu (") + kernels_.name + ", " + matmuls + " matmuls, " + threads + ")",
             .fingerprint = std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(storage_.weights) + "-" + matmuls +
                            kv + "-" + chip_name(),
+            .memory_total = machine_memory(),
             .step_rows = kernels_.step_rows};
 }
 

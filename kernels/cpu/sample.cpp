@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/greedy.h"
 #include "kernels/philox.h"
 
 namespace lorry::kernels::cpu {
@@ -167,7 +168,7 @@ const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, con
 TokenId Sampler::draw(const float* logits, std::int64_t vocabulary, const SampleRow& row, Scratch& scratch) const {
     const Largest largest = kernels_.largest(logits, vocabulary);
     // With an infinite logit, or with none above -inf, there are no finite weights.
-    if (row.temperature <= 0.0F || !std::isfinite(largest.value)) return largest.index;
+    if (is_greedy(row) || !std::isfinite(largest.value)) return largest.index;
     kernels_.weights(logits, vocabulary, largest.value, 1.0F / row.temperature, scratch.weights.data(), scratch.sums.data());
     const double chance = uniform(row.seed, row.position);
 

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/views.h"
+#include "kernels/greedy.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cuda {
@@ -31,7 +32,7 @@ std::int64_t CudaBackend::list_draws(const SampleArgs& args, Step& sampled) {
         const auto top_count = std::clamp<std::int64_t>(row.top_logprobs, 0, vocabulary);
         draws.push_back({.seed = row.seed,
                          .position = row.position,
-                         .temperature = row.temperature,
+                         .temperature = is_greedy(row) ? 0.0F : row.temperature,
                          .top_p = row.top_p,
                          .min_p = row.min_p,
                          .top_k = row.top_k,

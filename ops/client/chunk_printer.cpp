@@ -51,18 +51,7 @@ std::string text_of_result(const schema::Json& line) {
     return text_at(member(element(member(body, "data"), 0), "label"));
 }
 
-std::string printable(std::string_view text) {
-    std::string safe;
-    for (const char byte : text) {
-        const auto code = static_cast<unsigned char>(byte);
-        if ((code < 0x20 && byte != '\n' && byte != '\t') || code == 0x7f) continue;
-        safe += byte;
-    }
-    return safe;
-}
-
-ChunkPrinter::ChunkPrinter(std::ostream& out, std::string live_job_id, bool safe)
-    : out_(out), live_job_id_(std::move(live_job_id)), safe_(safe) {}
+ChunkPrinter::ChunkPrinter(std::ostream& out, std::string live_job_id) : out_(out), live_job_id_(std::move(live_job_id)) {}
 
 ChunkPrinter::Taken ChunkPrinter::take(const std::string& job_id, const ChunkText& chunk) {
     auto [place, is_new] = jobs_.try_emplace(job_id);
@@ -78,7 +67,7 @@ ChunkPrinter::Taken ChunkPrinter::take(const std::string& job_id, const ChunkTex
     if (chunk.seq < job.next_seq) return Taken::old;  // chunks are delivered at least once
     job.next_seq = chunk.seq + 1;
     for (const ChunkText::Choice& choice : chunk.choices) {
-        const std::string text = safe_ ? printable(choice.text) : choice.text;
+        const std::string& text = choice.text;
         if (job_id == live_job_id_ && choice.index == 0) {
             out_ << text << std::flush;
             if (!text.empty()) live_line_open_ = text.back() != '\n';

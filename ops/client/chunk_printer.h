@@ -29,15 +29,12 @@ Expected<ChunkText, std::string> parse_chunk(std::string_view value);
 // The text of a complete result, for jobs that did not stream: its first choice, or the label of /classify; empty for other results.
 std::string text_of_result(const schema::Json& line);
 
-// Text that is safe for a terminal: without control characters other than line ends and tabs, which could move its cursor or do worse.
-std::string printable(std::string_view text);
-
 // Assembles and prints the texts of many jobs. If a job is run again, its text starts over: only the newest attempt counts.
 class ChunkPrinter {
 public:
     // `live_job_id`: the first choice of this job is written as it arrives; all other text line by line, each line prefixed with the job's
-    // id. `safe`: text passes through printable().
-    ChunkPrinter(std::ostream& out, std::string live_job_id, bool safe);
+    // id.
+    ChunkPrinter(std::ostream& out, std::string live_job_id);
 
     enum class Taken { text, restarted, old };
     // Takes a chunk of the job whose id is the record's key.
@@ -55,7 +52,6 @@ private:
 
     std::ostream& out_;
     const std::string live_job_id_;
-    const bool safe_;
     std::map<std::string, Job> jobs_;
     bool live_line_open_ = false;
 };

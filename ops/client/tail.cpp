@@ -1,6 +1,4 @@
 // `lorry tail`: prints the output of streaming jobs as it arrives.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -47,7 +45,7 @@ public:
             if (!timeout) throw UsageError(fmt::format("--timeout is '{}'; allowed is a time such as 30s", timeout_));
         }
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
-        ChunkPrinter printer(std::cout, job_id_, isatty(STDOUT_FILENO) == 1);
+        ChunkPrinter printer(std::cout, job_id_);
         consumer::RecordReader reader(kafka, {.topics = {topics_.chunks(), topics_.results()}, .start = start()});
         return follow(reader, printer, timeout);
     }
@@ -130,7 +128,7 @@ private:
         const auto summary = schema::parse_result(*result_);
         if (summary && summary->ok && !streamed && !json_) {
             const auto line = schema::Json::parse(*result_);
-            if (line) std::cout << printable(text_of_result(*line)) << '\n';
+            if (line) std::cout << text_of_result(*line) << '\n';
             std::cerr << "(the job did not stream; set \"stream\": true in its body)\n";
         }
         if (summary && summary->ok) return ExitCode::done;

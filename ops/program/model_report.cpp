@@ -8,12 +8,15 @@
 #include <fmt/format.h>
 
 #include "consumer/file/listed.h"
+#include "engine/rope.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/cuda/shapes.h"
+#include "kernels/processors.h"
 #include "ops/engine_setup.h"
 #include "ops/machine.h"
 #include "ops/units.h"
+#include "ops/weight_memory.h"
 
 namespace lorry::ops {
 namespace {
@@ -86,17 +89,19 @@ std::size_t kv_token_bytes(const kernels::KvShape& shape, const kernels::CpuOpti
 }
 
 void check_memory(const Settings& settings, ModelCheck& check) {
-    const ModelConfig& config = check.model.config;
-    const kernels::CpuOptions options = cpu_options(settings);
-    const auto embeddings = static_cast<std::size_t>(check.model.embedding_parameters);
-    const std::size_t projections = static_cast<std::size_t>(check.model.parameters) - embeddings;
-    check.weight_bytes = kernels::stored_bytes(options.storage, projections, embeddings);
-    check.kv_token_bytes = kv_token_bytes(engine::kv_shape_of(config), options);
+    ModelConfig& config = check.model.config;
+    check.weight_bytes = weight_bytes_of(settings, check.model);
+    check.kv_token_bytes = kv_token_bytes(engine::kv_shape_of(config), cpu_options(settings));
     check.memory_limit = memory_limit();
     check.memory_available = memory_available();
-    if (check.weight_bytes > check.memory_available) {
-        check.problems.push_back(fmt::format("the weights need {}, this machine has {} free", show_bytes(check.weight_bytes),
-                                             show_bytes(check.memory_available)));
+    const std::int64_t configured = config.max_positions;
+    engine::limit_context(config, check.kv_token_bytes, kernels::machine_memory());
+    if (config.max_positions < configured) {
+        check.remarks.push_back(fmt::format("the context is limited to {} tokens of {}, as memory holds no more",
+                                            show_count(config.max_positions), show_count(configured)));
+    }
+    if (auto obstacle = weights_obstacle(check.weight_bytes)) {
+        check.problems.push_back(std::move(*obstacle));
         return;
     }
     check.kv_bytes =

@@ -1,9 +1,12 @@
 // The command line as a whole: help, version, exit codes and error messages.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "consumer/file/table_rows.h"
 #include "consumer/kafka/config.h"
 #include "ops/command.h"
+#include "ops/printable.h"
 
 namespace lorry::ops {
 namespace {
@@ -57,6 +61,10 @@ std::string program_name() {
 }
 
 int run_program(int argc, const char* const* argv) {
+    // Standard error is for people, and so is standard output on a terminal. Elsewhere it is data, byte for byte.
+    const PrintableStream errors(std::cerr);
+    std::optional<PrintableStream> output;
+    if (isatty(STDOUT_FILENO) == 1) output.emplace(std::cout);
     CLI::App app(description, "lorry");
     app.footer(footer);
     app.set_version_flag("--version", program_name());
@@ -84,7 +92,9 @@ int run_program(int argc, const char* const* argv) {
         // CLI11's own message mixes a misspelt flag with its value.
         const std::vector<std::string> unexpected = app.remaining(true);
         const auto flag = std::ranges::find_if(unexpected, [](const std::string& word) { return word.starts_with("--"); });
-        std::cerr << "lorry: " << (flag == unexpected.end() ? std::string(error.what()) : fmt::format("there is no flag {} here", *flag))
+        std::cerr << "lorry: "
+                  << (flag == unexpected.end() ? std::string(error.what())
+                                               : fmt::format("there is no flag {} here", flag->substr(0, flag->find('='))))
                   << "; see " << help << '\n';
         return static_cast<int>(ExitCode::usage);
     } catch (const CLI::ParseError& error) {

@@ -152,7 +152,12 @@ std::string kafka_table() {
                    "security settings, for instance, or buffer sizes. See [librdkafka's list]"
                    "(https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md). Keys on which the exactly-once protocol "
                    "depends (such as `acks`, `group.id` or `isolation.level`) are refused, with the reason, and so are keys that "
-                   "librdkafka does not know. A flag wins over the same key in the file.");
+                   "librdkafka does not know. A flag wins over the same key in the file.") +
+           "\n" +
+           wrapped("In a value, `${env:NAME}` stands for an environment variable and `${file:PATH}` for the content of a file without "
+                   "its last line ends, as Kafka's configuration providers write them. Other text with `$` stays as it is. So passwords "
+                   "need not be in command lines, which other users of the machine can see, nor in `lorry.toml`. Error messages never "
+                   "quote values of this table.");
 }
 
 std::string settings_page() {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "consumer/file/listed.h"
 #include "consumer/file/sink.h"
 #include "consumer/file/source.h"
 #include "consumer/pipeline.h"
@@ -32,7 +33,7 @@ namespace {
 using consumer::RecordFormat;
 
 std::string read_file(const std::string& flag, const std::string& file) {
-    auto text = engine::read_text(file);
+    auto text = engine::read_text(file, {.kinds = engine::InputFile::Kinds::all});
     if (!text) throw UsageError(fmt::format("{}: {}", flag, text.error()));
     if (!schema::is_valid_utf8(*text)) throw UsageError(fmt::format("{} {}: the file is not UTF-8", flag, file));
     if (text->starts_with(schema::byte_order_mark)) text->erase(0, schema::byte_order_mark.size());
@@ -227,10 +228,8 @@ std::optional<consumer::Table> RunCommand::make_table(const Settings& settings, 
                                    .result_prefix = result_prefix_};
     if (!choices_.empty() && options.choices.size() < 2)
         throw UsageError(fmt::format("--choices {}: give at least two labels, one per line", choices_));
-    for (const std::string& choice : options.choices) {
-        if (std::ranges::count(options.choices, choice) > 1)
-            throw UsageError(fmt::format("--choices {}: the label '{}' occurs twice: take one out", choices_, choice));
-    }
+    if (const auto choice = consumer::repeated(options.choices))
+        throw UsageError(fmt::format("--choices {}: the label '{}' occurs twice: take one out", choices_, *choice));
     if (!options.system.empty() && !chat) throw UsageError("--system needs --endpoint chat: plain prompts have no roles");
     std::string choices;
     for (const std::string& choice : options.choices) choices += choice + "\n";

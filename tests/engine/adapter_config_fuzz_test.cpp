@@ -55,9 +55,11 @@ TEST(AdapterConfigFuzz, EveryMutatedFileIsAConfigOrAReason) {
         }
         ++accepted;
         for (const char* path : {"model.layers.0.self_attn.q_proj", "model.layers.11.mlp.down_proj", "lm_head", ""}) {
-            if (!config->targets_module(path)) continue;
-            ASSERT_GT(config->rank_of(path), 0) << text;
-            ASSERT_TRUE(std::isfinite(config->scale_of(path))) << text;
+            MatchSteps steps;
+            if (!config->targets_module(path, steps)) continue;
+            const std::int64_t rank = config->rank_of(path, steps);
+            ASSERT_GT(rank, 0) << text;
+            ASSERT_TRUE(std::isfinite(config->scale_of(path, rank, steps))) << text;
         }
     }
     EXPECT_GT(accepted, 500) << "otherwise only the JSON parser is tested";

@@ -10,7 +10,17 @@
 namespace lorry {
 namespace {
 
+using engine::MatchSteps;
 using engine::Pattern;
+
+bool matches(const Pattern& pattern, std::string_view text) {
+    MatchSteps steps;
+    return pattern.matches(text, steps);
+}
+bool matches_tail(const char* pattern, std::string_view text) {
+    MatchSteps steps;
+    return Pattern::compile(pattern)->matches_tail(text, steps);
+}
 
 struct Row {
     const char* pattern;
@@ -93,26 +103,26 @@ TEST(AdapterPattern, MatchesWhatPythonFullmatchMatches) {
     for (const Row& row : rows) {
         const auto pattern = Pattern::compile(row.pattern);
         ASSERT_TRUE(pattern.has_value()) << row.pattern << ": " << pattern.error();
-        EXPECT_EQ(pattern->matches(row.text), row.matches) << row.pattern << " on " << row.text;
+        EXPECT_EQ(matches(*pattern, row.text), row.matches) << row.pattern << " on " << row.text;
     }
 }
 
 // \b and lookbehind see the text before the tail, as in PEFT's (.*\.)?(PATTERN)$.
 TEST(AdapterPattern, ATailSeesWhatIsBeforeIt) {
     const std::string path = "model.layers.1.self_attn.q_proj";
-    EXPECT_TRUE(Pattern::compile("\\bq_proj")->matches_tail(path));
-    EXPECT_TRUE(Pattern::compile("(?<=attn\\.)q_proj")->matches_tail(path));
-    EXPECT_FALSE(Pattern::compile("(?<=mlp\\.)q_proj")->matches_tail(path));
+    EXPECT_TRUE(matches_tail("\\bq_proj", path));
+    EXPECT_TRUE(matches_tail("(?<=attn\\.)q_proj", path));
+    EXPECT_FALSE(matches_tail("(?<=mlp\\.)q_proj", path));
 }
 
 TEST(AdapterPattern, ATailBeginsAfterADotAndTheLineBeginsOnlyOnce) {
     const std::string path = "model.layers.1.self_attn.q_proj";
-    EXPECT_TRUE(Pattern::compile("q_proj")->matches_tail(path));
-    EXPECT_FALSE(Pattern::compile("proj")->matches_tail(path));
-    EXPECT_TRUE(Pattern::compile("layers.1.self_attn.q_proj")->matches_tail(path));
-    EXPECT_TRUE(Pattern::compile("^model.*q_proj")->matches_tail(path));
-    EXPECT_FALSE(Pattern::compile("^layers.*q_proj")->matches_tail(path));
-    EXPECT_FALSE(Pattern::compile("layers")->matches_tail(path));
+    EXPECT_TRUE(matches_tail("q_proj", path));
+    EXPECT_FALSE(matches_tail("proj", path));
+    EXPECT_TRUE(matches_tail("layers.1.self_attn.q_proj", path));
+    EXPECT_TRUE(matches_tail("^model.*q_proj", path));
+    EXPECT_FALSE(matches_tail("^layers.*q_proj", path));
+    EXPECT_FALSE(matches_tail("layers", path));
 }
 
 TEST(AdapterPattern, WhatIsNotSupportedIsRefusedWithTheReason) {
@@ -145,7 +155,17 @@ TEST(AdapterPattern, WhatIsNotSupportedIsRefusedWithTheReason) {
 TEST(AdapterPattern, NestedRepetitionsTakeNoExponentialTime) {
     const auto pattern = Pattern::compile("(((a*)*)*)*b");
     ASSERT_TRUE(pattern.has_value());
-    EXPECT_FALSE(pattern->matches(std::string(2000, 'a')));
+    EXPECT_FALSE(matches(*pattern, std::string(2000, 'a')));
+}
+
+// Pins: a lookaround at each character of a long text takes time that grows with the square of both.
+TEST(AdapterPattern, MatchingEndsWhenTheStepsAreUsedUp) {
+    const auto pattern = Pattern::compile("(?:.(?=(?:.?.?.?.?.?.?.?.?){100}x))*");
+    ASSERT_TRUE(pattern.has_value()) << pattern.error();
+    MatchSteps steps{.left = 1'000'000};
+    EXPECT_FALSE(pattern->matches(std::string(2000, 'a') + "x", steps));
+    EXPECT_TRUE(steps.are_used_up());
+    EXPECT_GT(steps.left, -1'000'000) << "they are counted before the work is done";
 }
 
 TEST(AdapterPattern, RandomPatternsNeverCrash) {
@@ -160,8 +180,9 @@ TEST(AdapterPattern, RandomPatternsNeverCrash) {
         const auto pattern = Pattern::compile(text);
         if (!pattern) continue;
         ++accepted;
-        pattern->matches("abab");
-        pattern->matches_tail("a.b1.ab");
+        MatchSteps steps;
+        pattern->matches("abab", steps);
+        pattern->matches_tail("a.b1.ab", steps);
     }
     EXPECT_GT(accepted, 100U);
 }

@@ -7,7 +7,11 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 
+#include <fmt/format.h>
+
+#include "engine/rope.h"
 #include "schema/json.h"
 #include "tests/support/golden_model.h"
 
@@ -164,6 +168,32 @@ TEST(ModelConfig, ScaledRopeLengthensTheContext) {
     EXPECT_EQ(limit(R"({"rope_type":"yarn","factor":4,"original_max_position_embeddings":250})"), 1000);
     EXPECT_EQ(limit(R"({"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":125})"),
               1000);
+}
+
+// Pins: such a context made the size of the rope table overflow, and writes went out of its bounds.
+TEST(ModelConfig, AContextBeyondTheLimitOfSizesIsRefused) {
+    const auto limit = [](const char* rope) {
+        return error_of(config_with("llama", std::string(R"("head_dim":32768,"max_position_embeddings":268435456,)") + rope));
+    };
+    EXPECT_EQ(limit(R"("rope_scaling":{"rope_type":"linear","factor":1})"), "accepted");
+    for (const char* kind : {"linear", "dynamic", "yarn"}) {
+        EXPECT_THAT(limit(fmt::format(R"("rope_scaling":{{"rope_type":"{}","factor":1e6}})", kind).c_str()),
+                    testing::AllOf(testing::HasSubstr("rope_scaling"), testing::HasSubstr("more than 268435456 tokens")));
+    }
+    EXPECT_THAT(limit(R"("rope_parameters":{"rope_type":"linear","factor":2})"), testing::HasSubstr("rope_parameters"));
+}
+
+TEST(ModelConfig, TheContextIsLimitedToWhatMemoryHolds) {
+    ModelConfig config = parse("llama", R"("head_dim":32768,"max_position_embeddings":268435456)");
+    engine::limit_context(config, 1 << 20, std::size_t{64} << 30);
+    EXPECT_EQ(config.max_positions, (std::int64_t{64} << 30) / ((1 << 20) + 4 * 32768));
+    engine::limit_context(config, 1, std::numeric_limits<std::size_t>::max());
+    EXPECT_EQ(config.max_positions, (std::int64_t{64} << 30) / ((1 << 20) + 4 * 32768)) << "it is never raised";
+    engine::limit_context(config, std::size_t{1} << 40, 1);
+    EXPECT_EQ(config.max_positions, 1);
+    ModelConfig learned = parse("gpt2");
+    engine::limit_context(learned, std::size_t{1} << 40, 1);
+    EXPECT_EQ(learned.max_positions, 1024) << "the checkpoint has a row for each";
 }
 
 }  // namespace

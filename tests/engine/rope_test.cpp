@@ -67,6 +67,17 @@ TEST(RopeTable, DynamicFrequenciesFollowThePromptAndThenEachToken) {
     EXPECT_FALSE(table.depends_on_prompt_length(1000));
 }
 
+// Pins: the part of the table with fixed frequencies was as long as the original context, also where the table was shorter.
+TEST(RopeTable, MayEndBeforeTheOriginalContext) {
+    const auto backend = tests::float32_backend();
+    auto config = config_of(RopeConfig::Kind::dynamic);
+    config.max_positions = 600;
+    RopeTable table(config, *backend, 16);
+    EXPECT_EQ(table.matrix().rows, 600 + 2 * 16);
+    EXPECT_EQ(read_row(table, table.row(599, 1)), expected_row(config.rope, 599, 1));
+    EXPECT_EQ(table.row(599, 1), 599);
+}
+
 // Pins: the rows of a step must not be overwritten by those of the next step, which is prepared while it runs.
 TEST(RopeTable, RowsOfLongPromptsStayValidForTwoSteps) {
     const auto backend = tests::float32_backend();

@@ -113,6 +113,66 @@ TEST_P(SampleTest, ABrokenRowOfLogitsStillGivesATokenOfTheVocabulary) {
     EXPECT_TRUE(sample(random_logits(45, 1.0), {row})[0].is_finite);
 }
 
+// Pins: the inverse of a denormal temperature is infinite, so no token had a weight, and the cut read an empty list.
+TEST_P(SampleTest, ATemperatureWhoseInverseOverflowsIsGreedy) {
+    std::vector<float> logits = random_logits(45, 1.0);
+    logits[17] = 9.0F;
+    const float least = std::numeric_limits<float>::min();
+    for (const float temperature : {std::numeric_limits<float>::denorm_min(), 1e-40F, least / 2, least, 1e-30F}) {
+        for (const float top_p : {1e-40F, 0.5F, 1.0F}) {
+            for (const float min_p : {0.0F, 1e-40F, 1.0F}) {
+                const SampleRow row{.temperature = temperature, .top_k = top_p < 0.1F ? 3 : 0, .top_p = top_p, .min_p = min_p};
+                EXPECT_EQ(sample(logits, {row})[0].token, 17) << temperature << ' ' << top_p << ' ' << min_p;
+            }
+        }
+    }
+}
+
+// Every limit of every parameter, over logits of every size: the token is one of the vocabulary and is not banned.
+TEST_P(SampleTest, ParametersAtTheirLimitsGiveATokenThatMayBeDrawn) {
+    constexpr float largest = std::numeric_limits<float>::max();
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    std::vector<std::vector<float>> rows_of_logits{random_logits(45, 1.0), std::vector<float>(45, 0.0F)};
+    rows_of_logits.push_back(random_logits(45, 1e38));
+    for (const float value : {largest, -largest, infinity, -infinity, nan}) {
+        rows_of_logits.push_back(random_logits(45, 1.0));
+        for (std::size_t i = 0; i < 45; i += 4) rows_of_logits.back()[i] = value;
+    }
+    const std::array<TokenId, 3> used{4, 5, 44};
+    const std::array<TokenId, 1> banned{4};
+    const std::array<TokenBias, 2> bias{TokenBias{5, 100.0F}, TokenBias{8, -100.0F}};
+    std::vector<SampleRow> rows;
+    for (const float temperature : {0.0F, 1e-40F, 1e-30F, 1.0F, 100.0F}) {
+        for (const float repetition : {1e-40F, 1.0F, 100.0F}) {
+            for (const float top_p : {1e-40F, 0.9F, 1.0F}) {
+                for (const float min_p : {0.0F, 1.0F}) {
+                    rows.push_back({.temperature = temperature,
+                                    .top_k = min_p > 0.0F ? 2'000'000'000 : static_cast<std::int32_t>(rows.size() % 3),
+                                    .top_p = top_p,
+                                    .min_p = min_p,
+                                    .repetition_penalty = repetition,
+                                    .presence_penalty = 2.0F,
+                                    .frequency_penalty = -2.0F,
+                                    .prompt = used,
+                                    .output = used,
+                                    .logit_bias = bias,
+                                    .banned = banned,
+                                    .seed = rows.size(),
+                                    .want_logprob = true,
+                                    .top_logprobs = 20});
+                }
+            }
+        }
+    }
+    for (const std::vector<float>& logits : rows_of_logits) {
+        for (const SampleResult& result : sample(logits, rows)) {
+            ASSERT_GE(result.token, 0);
+            ASSERT_LT(result.token, 45);
+            EXPECT_NE(result.token, 4);
+        }
+    }
+}
+
 TEST_P(SampleTest, DrawsFollowTheSoftmaxAtAnyTemperature) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     for (const float temperature : {0.3F, 1.0F, 2.5F}) {

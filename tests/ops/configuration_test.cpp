@@ -14,6 +14,7 @@
 #include "kernels/storage_format.h"
 #include "ops/command.h"
 #include "ops/engine_setup.h"
+#include "ops/kafka_settings.h"
 #include "ops/machine.h"
 #include "ops/units.h"
 #include "tests/support/temp_folder.h"
@@ -39,6 +40,16 @@ Loaded load(std::vector<std::string> arguments) {
         return {.settings = configuration.load(), .error = {}};
     } catch (const UsageError& error) {
         return {.settings = {}, .error = error.what()};
+    }
+}
+
+// Why these settings' Kafka cannot be used; "" if it can.
+std::string kafka_error(const Loaded& loaded) {
+    try {
+        kafka_config_of(loaded.settings);
+        return loaded.error;
+    } catch (const std::exception& error) {
+        return error.what();
     }
 }
 
@@ -84,6 +95,50 @@ TEST(Configuration, HandsTheKafkaTableOverAndRefusesWhatTheProtocolOwns) {
     write_text(file, "[kafka]\n\nacks = 1\n");
     EXPECT_TRUE(load({"--config", file}).error.starts_with(file + ", line 3: [kafka] acks is not allowed: "))
         << load({"--config", file}).error;
+}
+
+// Pins: errors quoted the password of a line with a mistake in it.
+TEST(Configuration, ErrorsHaveNoValuesOfTheKafkaTable) {
+    const TempFolder folder;
+    const std::string file = folder / "lorry.toml";
+    for (const char* line : {"sasl.password = hunter2", "sasl.password = \"hunter2", "sasl.password hunter2",
+                             "sasl.password = [\"hunter2\"]", "acks = \"hunter2\"", "sasl.password = 'hunter2",
+                             "sasl.password = \"hunter2\" hunter2"}) {
+        write_text(file, fmt::format("[kafka]\n{}\n", line));
+        const std::string error = load({"--config", file}).error;
+        EXPECT_NE(error, "") << line;
+        EXPECT_EQ(error.find("hunter2"), error.npos) << error;
+    }
+    write_text(file, "[kafka]\nsasl.password = 31337313373133731337\n");
+    EXPECT_EQ(load({"--config", file}).error.find("31337"), std::string::npos);
+    for (const char* pair : {"sasl.password:hunter2", "=hunter2"}) {
+        const std::string error = load({"--kafka", pair}).error;
+        EXPECT_NE(error, "") << pair;
+        EXPECT_EQ(error.find("hunter2"), error.npos) << error;
+    }
+    for (const char* pair : {"sasl.pasword=hunter2", "sasl.password=hunter2${env:LORRY_TEST_NONE}", "sasl.password=${file:hunter2"}) {
+        const std::string error = kafka_error(load({"--brokers", "localhost:1", "--kafka", pair}));
+        EXPECT_NE(error, "") << pair;
+        EXPECT_EQ(error.find("hunter2"), error.npos) << error;
+    }
+}
+
+TEST(Configuration, TakesSecretsFromFilesAndEnvironmentVariables) {
+    const TempFolder folder;
+    write_text(folder / "password", "hunter${env:HOME}2\r\n");
+    setenv("LORRY_TEST_USER", "worker", 1);
+    const std::string file = folder / "lorry.toml";
+    write_text(file, fmt::format("[kafka]\nsasl.username = \"${{env:LORRY_TEST_USER}}\"\nsasl.password = \"${{file:{}}}\"\n",
+                                 (folder / "password").string()));
+    const Loaded loaded = load({"--config", file, "--brokers", "localhost:1", "--kafka", "client.id=a-${env:LORRY_TEST_USER}-$b${x}"});
+    EXPECT_EQ(loaded.error, "");
+    const std::map<std::string, std::string> expected = {
+        {"sasl.username", "worker"}, {"sasl.password", "hunter${env:HOME}2"}, {"client.id", "a-worker-$b${x}"}};
+    EXPECT_EQ(kafka_config_of(loaded.settings).passthrough, expected);
+    const auto error_of = [](const std::string& pair) { return kafka_error(load({"--brokers", "localhost:1", "--kafka", pair})); };
+    EXPECT_EQ(error_of("a=${env:LORRY_TEST_NONE}"), "[kafka] a: the environment variable 'LORRY_TEST_NONE' is not set");
+    EXPECT_EQ(error_of("a=${file:/no/such}"), "[kafka] a: /no/such: cannot be opened: No such file or directory");
+    EXPECT_EQ(error_of("a=${env:b"), "[kafka] a: a reference is not closed: write ${env:NAME} or ${file:PATH}");
 }
 
 TEST(Settings, CanEachBeReadFromWhatTheyShow) {

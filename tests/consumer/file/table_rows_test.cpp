@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include "consumer/file/listed.h"
 #include "consumer/file/table_csv.h"
 
 namespace lorry::consumer {
@@ -147,6 +150,32 @@ TEST(Table, RefusesColumnsThatAreNotThereOrThereTwice) {
     EXPECT_EQ(message_of("text,no"), "--id names the column 'id', which the table does not have; it has: text, no");
     EXPECT_EQ(message_of("id,text,id"), "the table has two columns named 'id': rename one");
     EXPECT_EQ(message_of("id,text,result"), "the table already has a column 'result': give --result-prefix");
+}
+
+// Anything quadratic would run into the test's time limit here. Pins: 200,000 placeholders, or labels, took more than 30 s.
+TEST(Table, ManyPlaceholdersColumnsAndNamesAreCheckedInTime) {
+    constexpr int many = 200'000;
+    std::string header = "id,text";
+    std::string row = "7,x";
+    std::string prompt;
+    std::vector<std::string> names;
+    for (int i = 0; i < many; ++i) {
+        names.push_back(fmt::format("c{}", i));
+        header += "," + names.back();
+        row += ",v";
+        prompt += fmt::format("{{{{ c{} }}}}\n", many - 1 - i);
+    }
+    TableOptions options = options_of(true);
+    options.prompt_template = prompt;
+    const Table table(options, header);
+    EXPECT_EQ(read(table, row).refusal, std::nullopt);
+    EXPECT_EQ(repeated(names), std::nullopt);
+    names.push_back("c77");
+    EXPECT_EQ(repeated(names), "c77");
+}
+
+TEST(RowTemplate, NamesEachColumnOnceInTheOrderOfTheText) {
+    EXPECT_THAT(RowTemplate("{{ b }}{{ a }}{{b}}").columns(), testing::ElementsAre("b", "a"));
 }
 
 schema::Completion completed(const char* body) {

@@ -25,6 +25,16 @@ TEST(KafkaConfigTable, RefusesTheKeysThatTheProtocolOwnsAndSaysWhy) {
     EXPECT_THAT(problem("no.such.key", "1"), ::testing::HasSubstr("no.such.key"));
     EXPECT_THAT(problem("linger.ms", "soon"), ::testing::HasSubstr("linger.ms"));
     EXPECT_EQ(problem("linger.ms", "7"), "");
+    EXPECT_EQ(problem("sasl.pasword", "hunter2"), "[kafka] sasl.pasword: librdkafka has no such setting; check how it is spelt");
+    for (const char* key : {"sasl.jaas.config", "bootstrap.servers", "transactional.id", "ssl.key.pem", "sasl.oauthbearer.config"}) {
+        EXPECT_THAT(problem(key, "hunter2"), ::testing::Not(::testing::HasSubstr("hunter2"))) << "a secret must not be printed";
+    }
+    try {
+        check_kafka_config({.brokers = "worker:hunter2@broker:9092"});
+        FAIL() << "brokers with a password are refused";
+    } catch (const KafkaConfigError& error) {
+        EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("sasl.password"), ::testing::Not(::testing::HasSubstr("hunter2"))));
+    }
     EXPECT_THROW(check_kafka_config({}), KafkaConfigError);
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/processors.h"
 #include "ops/engine_setup.h"
 #include "schema/json.h"
 #include "tests/support/tiny_model.h"
@@ -69,6 +70,41 @@ TEST(ModelReport, RemarksThatAHeadIsUsedAlthoughTheConfigTiesIt) {
     Settings settings;
     settings.model = tiny.model;
     EXPECT_THAT(check_model(settings).remarks, testing::Contains(head_untied_remark));
+}
+
+// Pins: check-model said that a context was fine for which `run` wrote out of a table's bounds.
+TEST(ModelReport, LimitsTheContextToWhatMemoryHoldsAsRunDoes) {
+    const tests::TinyModel tiny;
+    schema::Json config = schema::Json::parse(tests::read_whole(tiny.model / "config.json")).value();
+    config.set("max_position_embeddings", 1 << 28);
+    config.set("rope_scaling", schema::Json::object({{"rope_type", "dynamic"}, {"factor", 1.0}}));
+    tests::write_text(tiny.model / "config.json", config.dump());
+    Settings settings;
+    settings.model = tiny.model;
+    settings.device = "cpu";
+    settings.kv_memory = Bytes{1 << 20};
+    const ModelCheck check = check_model(settings);
+    const engine::ModelConfig& checked = check.model.config;
+    const std::size_t position_bytes = check.kv_token_bytes + static_cast<std::size_t>(checked.head_dim) * sizeof(float);
+    const std::size_t positions = std::min<std::size_t>(1 << 28, kernels::machine_memory() / position_bytes);
+    EXPECT_EQ(checked.max_positions, static_cast<std::int64_t>(positions));
+    EXPECT_EQ(show(check).find("the context is limited to") != std::string::npos, positions < 1 << 28);
+    const EngineSetup setup(settings);
+    EXPECT_EQ(setup.model().config().max_positions, checked.max_positions);
+}
+
+// Pins: a link to a device was read until memory ran out.
+TEST(ModelReport, RefusesFilesThatAreNotRegular) {
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+        const tests::TinyModel tiny;
+        std::filesystem::remove(tiny.model / name);
+        std::filesystem::create_symlink("/dev/zero", tiny.model / name);
+        Settings settings;
+        settings.model = tiny.model;
+        const ModelCheck check = check_model(settings);
+        ASSERT_FALSE(check.problems.empty()) << name;
+        EXPECT_NE(check.problems.front().find("is a device; it must be a regular file"), std::string::npos) << check.problems.front();
+    }
 }
 
 TEST(MemoryPlan, GivesTheCacheWhatTheBatchCanUseAndNeverMoreThanHalf) {
