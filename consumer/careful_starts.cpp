@@ -61,12 +61,23 @@ bool CarefulStarts::may_start(Waiting& waiting, std::size_t at_once) {
     const auto& [record, epoch, refusal] = waiting.delivery;
     // Without room, be it in the metadata, it is tried again when other jobs have finished.
     if (!waiting.counted) waiting.counted = tracker_.started() < at_once && tracker_.start(record.source, epoch).has_value();
-    if (!waiting.counted && tracker_.started() == 0 && tracker_.incomplete() <= this->waiting()) {
+    if (!waiting.counted && tracker_.started() == 0 && tracker_.incomplete() <= this->waiting() + tracker_.waiting()) {
         log_warning("{} [{}] offset {}: starts without being listed, because the commit metadata is full and nothing else runs",
                     record.source.topic, record.source.partition, record.source.offset);
         return true;
     }
     return waiting.counted && tracker_.start_is_committed(record.source, epoch);
+}
+
+bool CarefulStarts::may_go_on(const schema::Source& source, Epoch epoch) {
+    OffsetTracker::Start start = tracker_.start_of_waiting(source, epoch);
+    if (start == OffsetTracker::Start::needed && tracker_.started() < options_.at_once && tracker_.start(source, epoch)) {
+        start = OffsetTracker::Start::counted;
+    }
+    const bool is_listed = start == OffsetTracker::Start::counted && tracker_.start_is_committed(source, epoch);
+    if (start != OffsetTracker::Start::not_needed && !is_listed) return false;
+    tracker_.go_on(source, epoch);
+    return true;
 }
 
 void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max, Clock::time_point now) {
@@ -83,10 +94,14 @@ void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max, Clock::
 }
 
 bool CarefulStarts::is_quiet(Clock::time_point now) {
-    const std::size_t incomplete = tracker_.incomplete();  // read first: a job that ends meanwhile counts as one of the others once more
-    std::erase_if(group_, [&](const FinishedWork& running) { return !tracker_.is_incomplete(running.source, running.epoch); });
+    // Read first: a job that ends meanwhile counts as one of the others once more.
+    const std::size_t incomplete = tracker_.incomplete();
+    const std::size_t idle = waiting() + tracker_.waiting();
+    std::erase_if(group_, [&](const FinishedWork& running) {
+        return !tracker_.is_incomplete(running.source, running.epoch) || tracker_.is_waiting(running.source, running.epoch);
+    });
     if (!wants_quiet()) return true;
-    const std::size_t others = incomplete - waiting() - group_.size();
+    const std::size_t others = incomplete - std::min(incomplete, idle + group_.size());
     overdue_ = std::min(overdue_, others);
     if (now >= quiet_until_ && others + group_.size() > overdue_) {
         log_warning("{} jobs did not end within {} s: the jobs that waited for them start now", others + group_.size() - overdue_,

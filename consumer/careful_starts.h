@@ -40,6 +40,10 @@ public:
     void take(Delivery delivery, std::vector<Delivery>& out, Clock::time_point now);
     // Adds the jobs that may start by now to `out`, up to `max` in all.
     void release(std::vector<Delivery>& out, std::size_t max, Clock::time_point now);
+    // A delivered job waits for something other than the engine: it counts neither as started nor as running until may_go_on().
+    void waits(const schema::Source& source, Epoch epoch) { tracker_.wait(source, epoch); }
+    // True once the job may run: at once, or when its new start is in a commit. Asked until it is true. Suspects run on beside others then.
+    bool may_go_on(const schema::Source& source, Epoch epoch);
     std::size_t waiting() const { return starting_.size() + suspects_.size(); }
     // No more jobs should be polled for now.
     bool is_full() const { return options_.jobs > 0 && waiting() >= options_.jobs; }

@@ -17,7 +17,7 @@ namespace lorry::consumer {
 
 struct GeneratorOptions {
     std::chrono::milliseconds running_status_after{1'000};
-    std::chrono::milliseconds job_timeout{0};
+    std::chrono::milliseconds job_timeout{3'600'000};  // from the job's first step; 0: no limit
 };
 
 class Generator {

@@ -1,7 +1,6 @@
 // Errors are found in one order: the source's, the codec's, the model's, then those of the prompt.
 #include "consumer/intake.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "consumer/reply.h"
@@ -68,34 +67,46 @@ Refused Intake::refusal(Delivery delivery, schema::BadRecord bad) const {
             .error = std::move(bad.error)};
 }
 
-Expected<Submission, Refused> Intake::prepare(AdmittedJob admitted, ModelName model) {
+Expected<WeighedJob, Refused> Intake::weigh(AdmittedJob admitted, ModelName model) const {
     if (auto error = error_of_model(admitted.job, model)) return unexpected(refused(admitted.job, admitted.epoch, *std::move(error)));
-    schema::Run run = run_of(admitted.job);
-    run.adapter = model.hash;
-    auto prepared = preparer_.prepare(std::move(admitted.job), std::move(model));
-    if (!prepared) return unexpected(refused(prepared.error().job, admitted.epoch, std::move(prepared.error().error)));
+    auto tokenized = preparer_.tokenize(std::move(admitted.job), std::move(model));
+    if (!tokenized) return unexpected(refused(tokenized.error().job, admitted.epoch, std::move(tokenized.error().error)));
+    tokenized->weight.bytes += admitted.bytes * record_bytes_factor;
+    if (auto error = error_of_weight(tokenized->weight)) {
+        return unexpected(refused(tokenized->plan.job, admitted.epoch, *std::move(error)));
+    }
+    return WeighedJob{
+        .tokenized = std::move(*tokenized), .epoch = admitted.epoch, .delivered = admitted.delivered, .bytes = admitted.bytes};
+}
+
+std::optional<schema::JobError> Intake::error_of_weight(const JobWeight& weight) const {
+    const JobWeight most = options_.limits.heaviest();
+    if (!weight.exceeds(most)) return std::nullopt;
+    const bool tokens = weight.tokens > most.tokens;
+    return schema::JobError{
+        .code = schema::ErrorCode::job_too_large,
+        .param = {},
+        .message = "the job's " + std::to_string(weight.requests) + " sequences may come to hold " +
+                   std::to_string(tokens ? weight.tokens : weight.bytes) + (tokens ? " tokens" : " bytes") + "; one job may take " +
+                   std::to_string(tokens ? most.tokens : most.bytes) + ", half of " + (tokens ? "in_flight_tokens" : "in_flight_bytes") +
+                   ": ask for fewer samples, prompts, tokens or log-probabilities, split the job, or raise the setting"};
+}
+
+Submission Intake::expand(WeighedJob weighed) {
+    schema::Run run = run_of(weighed.tokenized.plan.job);
+    run.adapter = weighed.tokenized.plan.model.hash;
+    const bool large = weighed.tokenized.weight.exceeds(options_.limits.large());
+    PreparedJob prepared = preparer_.expand(std::move(weighed.tokenized), large);
     return Submission{.job = {.key = next_key_++,
-                              .epoch = admitted.epoch,
-                              .plan = std::move(prepared->plan),
+                              .epoch = weighed.epoch,
+                              .plan = std::move(prepared.plan),
                               .run = std::move(run),
-                              .delivered = admitted.delivered},
-                      .requests = std::move(prepared->requests)};
+                              .delivered = weighed.delivered},
+                      .requests = std::move(prepared.requests)};
 }
 
-AdmittedJob Intake::unpark() {
-    CHECK(!parked_.empty(), "a job waits");
-    AdmittedJob next = std::move(parked_.front());
-    parked_.pop_front();
-    return next;
-}
-
-void Intake::drop_parked(const std::vector<PartitionEpoch>& partitions) {
-    std::erase_if(parked_, [&](const AdmittedJob& one) {
-        return std::ranges::any_of(partitions, [&](const PartitionEpoch& partition) {
-            return partition.topic == one.job.source.topic && partition.partition == one.job.source.partition &&
-                   partition.epoch == one.epoch;
-        });
-    });
+AdmittedJob WeighedJob::untokenized() && {
+    return {.job = std::move(tokenized.plan.job), .epoch = epoch, .delivered = delivered, .bytes = bytes, .weight = tokenized.weight};
 }
 
 schema::Run Intake::run_of(const schema::Job& job) const {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,14 +19,28 @@ struct AdmittedJob {
     schema::Job job;
     Epoch epoch = 0;
     Clock::time_point delivered;
+    std::int64_t bytes = 0;           // of its record
+    std::optional<JobWeight> weight;  // once it was weighed
+};
+
+// A job whose requests can be made once there is room for them.
+struct WeighedJob {
+    TokenizedJob tokenized;  // with what its record takes in its weight
+    Epoch epoch = 0;
+    Clock::time_point delivered;
+    std::int64_t bytes = 0;
+
+    // Drops its tokens, which take more memory than its text.
+    AdmittedJob untokenized() &&;
 };
 
 struct IntakeOptions {
     std::string worker;  // its name, in results and statuses
     schema::ParseLimits parse;
+    InFlightLimits limits;
 };
 
-// For each delivery: admit(), then refusal() or resolve(); then park() or prepare(). One thread.
+// For each delivery: admit(), then refusal() or resolve(); then weigh(), and expand() once there is room. One thread.
 class Intake {
 public:
     // adapters and preparer outlive the intake.
@@ -41,23 +54,19 @@ public:
 
     // What the job's `model` means now.
     ModelName resolve(const AdmittedJob& admitted) const { return adapters_.resolve(admitted.job.model, admitted.delivered); }
-    // The job's requests, or why none can run. model: as resolved, not `not_yet`.
-    Expected<Submission, Refused> prepare(AdmittedJob admitted, ModelName model);
-
-    // Jobs that wait for their adapter's registration or for room, first in, first out.
-    void park(AdmittedJob admitted) { parked_.push_back(std::move(admitted)); }
-    std::size_t parked() const { return parked_.size(); }
-    AdmittedJob unpark();
-    void drop_parked(const std::vector<PartitionEpoch>& partitions);
+    // The job's tokens and its weight, or why it cannot run. model: as resolved, not `not_yet`.
+    Expected<WeighedJob, Refused> weigh(AdmittedJob admitted, ModelName model) const;
+    // The job's requests.
+    Submission expand(WeighedJob weighed);
 
 private:
     schema::Run run_of(const schema::Job& job) const;
     Refused refused(const schema::Job& job, Epoch epoch, schema::JobError error) const;
+    std::optional<schema::JobError> error_of_weight(const JobWeight& weight) const;
 
     const AdapterDirectory& adapters_;
     const Preparer& preparer_;
     const IntakeOptions options_;
-    std::deque<AdmittedJob> parked_;
     JobKey next_key_ = 0;
 };
 

@@ -12,12 +12,25 @@ void JobsInFlight::add(const schema::Source& source, Epoch epoch, std::string jo
     CHECK(is_new, "a source delivers each job once in an epoch");
 }
 
-void JobsInFlight::weigh(const schema::Source& source, Epoch epoch, std::int64_t tokens) {
+JobsInFlight::Room JobsInFlight::room_for(const JobWeight& weight) const {
+    const std::lock_guard lock(mutex_);
+    const auto fits = [&](JobWeight taken, const JobWeight& limit) { return !(taken += weight).exceeds(limit); };
+    if (weight.exceeds(limits_.large()) && !fits(taken_by_large_, limits_.heaviest())) return Room::full_for_large;
+    return fits(taken_, limits_.all()) ? Room::free : Room::full;
+}
+
+void JobsInFlight::weigh(const schema::Source& source, Epoch epoch, const JobWeight& weight) {
     const std::lock_guard lock(mutex_);
     const auto place = jobs_.find(key(source, epoch));
     if (place == jobs_.end()) return;
-    tokens_ += tokens - place->second.tokens;
-    place->second.tokens = tokens;
+    place->second.weight = weight;
+    add_up(weight, true);
+}
+
+void JobsInFlight::add_up(const JobWeight& weight, bool added) {
+    const auto add_to = [&](JobWeight& sum) { added ? sum += weight : sum -= weight; };
+    add_to(taken_);
+    if (weight.exceeds(limits_.large())) add_to(taken_by_large_);
 }
 
 void JobsInFlight::start(const schema::Source& source, Epoch epoch) {
@@ -78,9 +91,9 @@ std::size_t JobsInFlight::total() const {
     return jobs_.size();
 }
 
-std::int64_t JobsInFlight::tokens() const {
+JobWeight JobsInFlight::taken() const {
     const std::lock_guard lock(mutex_);
-    return tokens_;
+    return taken_;
 }
 
 std::optional<OldestJob> JobsInFlight::oldest(Clock::time_point now) const {
@@ -107,7 +120,7 @@ bool JobsInFlight::holds_any(const std::vector<PartitionEpoch>& partitions) {
 }
 
 JobsInFlight::Jobs::iterator JobsInFlight::erase(Jobs::iterator place) {
-    tokens_ -= place->second.tokens;
+    add_up(place->second.weight, false);
     return jobs_.erase(place);
 }
 

@@ -14,17 +14,24 @@
 
 #include "consumer/observer.h"
 #include "consumer/seams.h"
+#include "consumer/weight.h"
 
 namespace lorry::consumer {
 
-// A job is added when it is delivered, weighed when its tokens are known, started with its first step, ended when nothing more is computed
-// for it, and removed when its outcome is committed. A job is forgotten when its partition goes to another member: nothing more is computed
-// or published for it.
+// A job is added when it is delivered, weighed when its prompts are tokenized, started with its first step, ended when nothing more is
+// computed for it, and removed when its outcome is committed. A job is forgotten when its partition goes to another member: nothing more
+// is computed or published for it.
 class JobsInFlight {
 public:
+    explicit JobsInFlight(const InFlightLimits& limits) : limits_(limits) {}
+
     void add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered);
-    // Sets the most tokens that the job may hold. No effect on a forgotten job.
-    void weigh(const schema::Source& source, Epoch epoch, std::int64_t tokens);
+    // Whether a job of this weight, at most the limits' heaviest, may begin now: all jobs together, and the large ones among them, keep
+    // within the limits.
+    enum class Room : std::uint8_t { free, full_for_large, full };
+    Room room_for(const JobWeight& weight) const;
+    // Sets what the job takes, once there is room for it. No effect on a forgotten job.
+    void weigh(const schema::Source& source, Epoch epoch, const JobWeight& weight);
     // No effect on a forgotten job.
     void start(const schema::Source& source, Epoch epoch);
     // False: the job was forgotten, and its end must be dropped.
@@ -40,7 +47,7 @@ public:
     std::uint64_t times_forgotten() const;
 
     std::size_t total() const;
-    std::int64_t tokens() const;  // of all weighed jobs
+    JobWeight taken() const;  // by all weighed jobs
     // The job that was delivered first.
     std::optional<OldestJob> oldest(Clock::time_point now) const;
 
@@ -62,7 +69,7 @@ private:
     struct Job {
         std::string id;
         Clock::time_point delivered;
-        std::int64_t tokens = 0;
+        JobWeight weight = {};
         Stage stage = Stage::waiting;
     };
     using Jobs = std::map<Key, Job>;
@@ -75,10 +82,14 @@ private:
     template <typename Goes>
     void forget_if(const std::vector<PartitionEpoch>& partitions, const Goes& goes);
 
+    void add_up(const JobWeight& weight, bool added);  // with mutex_ held
+
+    const InFlightLimits limits_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     Jobs jobs_;                          // guarded by mutex_
-    std::int64_t tokens_ = 0;            // guarded by mutex_
+    JobWeight taken_;                    // guarded by mutex_
+    JobWeight taken_by_large_;           // guarded by mutex_
     std::uint64_t times_forgotten_ = 0;  // guarded by mutex_
 };
 

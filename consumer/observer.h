@@ -30,6 +30,8 @@ struct PipelineGauges {
     std::size_t in_flight_max = 0;
     std::int64_t tokens = 0;  // that the jobs in flight may come to hold
     std::int64_t tokens_max = 0;
+    std::int64_t bytes = 0;  // of memory that they may come to take
+    std::int64_t bytes_max = 0;
     std::size_t unpublished = 0;  // publications that the publisher has not taken yet
 };
 

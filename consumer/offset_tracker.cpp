@@ -141,7 +141,10 @@ std::optional<std::uint32_t> OffsetTracker::start(const schema::Source& source, 
     std::uint32_t& count = partition.starts[source.offset];
     ++count;
     const std::int64_t top = std::max(*partition.incomplete.rbegin(), partition.highest_finished);
-    if (commit_metadata_chars(longest_state(partition, top)) <= metadata_chars_max_) return count;
+    if (commit_metadata_chars(longest_state(partition, top)) <= metadata_chars_max_) {
+        partition.started.insert(source.offset);
+        return count;
+    }
     if (--count == 0) partition.starts.erase(source.offset);
     return std::nullopt;
 }
@@ -160,12 +163,55 @@ std::uint32_t OffsetTracker::starts(const schema::Source& source) const {
     return started == partition->starts.end() ? 0 : started->second;
 }
 
+OffsetTracker::Partition* OffsetTracker::incomplete_at(const schema::Source& source, Epoch epoch) {
+    const auto found = partitions_.find({source.topic, source.partition});
+    const bool is_incomplete =
+        found != partitions_.end() && found->second.epoch == epoch && found->second.incomplete.contains(source.offset);
+    return is_incomplete ? &found->second : nullptr;
+}
+
+void OffsetTracker::wait(const schema::Source& source, Epoch epoch) {
+    const std::scoped_lock lock(mutex_);
+    Partition* const partition = incomplete_at(source, epoch);
+    if (partition == nullptr) return;
+    bool& must_start = partition->waiting[source.offset];
+    if (partition->started.erase(source.offset) == 0) return;
+    must_start = true;
+    const auto start = partition->starts.find(source.offset);
+    if (--start->second == 0) partition->starts.erase(start);
+}
+
+void OffsetTracker::go_on(const schema::Source& source, Epoch epoch) {
+    const std::scoped_lock lock(mutex_);
+    if (Partition* const partition = incomplete_at(source, epoch)) partition->waiting.erase(source.offset);
+}
+
+bool OffsetTracker::is_waiting(const schema::Source& source, Epoch epoch) const {
+    const std::scoped_lock lock(mutex_);
+    const Partition* partition = find(source);
+    return partition != nullptr && partition->epoch == epoch && partition->waiting.contains(source.offset);
+}
+
+OffsetTracker::Start OffsetTracker::start_of_waiting(const schema::Source& source, Epoch epoch) const {
+    const std::scoped_lock lock(mutex_);
+    const Partition* partition = find(source);
+    if (partition == nullptr || partition->epoch != epoch) return Start::not_needed;
+    const auto waiting = partition->waiting.find(source.offset);
+    if (waiting == partition->waiting.end() || !waiting->second) return Start::not_needed;
+    return partition->started.contains(source.offset) ? Start::counted : Start::needed;
+}
+
 std::size_t OffsetTracker::started() const {
     const std::scoped_lock lock(mutex_);
     std::size_t count = 0;
-    for (const auto& [key, partition] : partitions_) {
-        for (const auto& [offset, starts] : partition.starts) count += partition.incomplete.contains(offset) ? 1U : 0U;
-    }
+    for (const auto& [key, partition] : partitions_) count += partition.started.size();
+    return count;
+}
+
+std::size_t OffsetTracker::waiting() const {
+    const std::scoped_lock lock(mutex_);
+    std::size_t count = 0;
+    for (const auto& [key, partition] : partitions_) count += partition.waiting.size();
     return count;
 }
 
@@ -196,6 +242,8 @@ bool OffsetTracker::lists_starts(const std::vector<PartitionEpoch>& partitions) 
 bool OffsetTracker::finish(Partition& partition, std::int64_t offset) {
     if (partition.incomplete.erase(offset) == 0) return false;
     partition.starts.erase(offset);
+    partition.started.erase(offset);
+    partition.waiting.erase(offset);
     partition.highest_finished = std::max(partition.highest_finished, offset);
     return true;
 }

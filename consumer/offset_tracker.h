@@ -58,6 +58,18 @@ public:
     // the string would become too long: the job must then wait until others have finished.
     std::optional<std::uint32_t> start(const schema::Source& source, Epoch epoch);
 
+    // The job waits, and nothing of it is computed: if it was started here, that start no longer counts. No effect if the epoch is over.
+    void wait(const schema::Source& source, Epoch epoch);
+    // The job no longer waits. Call it once start_of_waiting is not_needed or its start was committed.
+    void go_on(const schema::Source& source, Epoch epoch);
+    bool is_waiting(const schema::Source& source, Epoch epoch) const;
+    enum class Start : std::uint8_t {
+        not_needed,  // the job does not wait, or it was not started before it waited
+        needed,
+        counted,  // since it waits
+    };
+    Start start_of_waiting(const schema::Source& source, Epoch epoch) const;
+
     // True while this member holds the partition under that epoch.
     bool is_current(const schema::Source& source, Epoch epoch) const;
     // True if the job was polled under that epoch, the epoch is not over, and its result is not durable.
@@ -67,8 +79,10 @@ public:
 
     // Starts of a polled job so far, including those under earlier owners.
     std::uint32_t starts(const schema::Source& source) const;
-    // Polled, not finished, and started at least once, over all partitions.
+    // Polled, not finished, and started by this member, over all partitions.
     std::size_t started() const;
+    // Polled, not finished, and waiting, over all partitions.
+    std::size_t waiting() const;
     // True once a commit that lists all starts of this job so far has succeeded.
     bool start_is_committed(const schema::Source& source, Epoch epoch) const;
 
@@ -108,6 +122,8 @@ private:
         std::set<std::int64_t> expected;               // incomplete in an earlier owner's metadata, ≥ position
         std::int64_t taken_over_until = -1;            // up to here, an earlier owner finished all that are not expected
         std::map<std::int64_t, std::uint32_t> starts;  // of incomplete or expected offsets
+        std::set<std::int64_t> started;                // incomplete ones; a start under this owner is in `starts`
+        std::map<std::int64_t, bool> waiting;          // incomplete ones; whether they must be started again
         EndsSeen seen;
         std::int64_t topic_mark = 0;  // mark_of_topic
         std::optional<PartitionCommit> last_commit;
@@ -122,6 +138,7 @@ private:
     // nullopt: unchanged since the last commit.
     std::optional<PartitionCommit> news_of(const Key& key, const Partition& partition) const;
     Partition& held(const schema::Source& source);
+    Partition* incomplete_at(const schema::Source& source, Epoch epoch);  // nullptr: the job is not incomplete under this epoch
     const Partition* find(const schema::Source& source) const;
 
     const std::size_t metadata_chars_max_;

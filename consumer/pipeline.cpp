@@ -11,6 +11,7 @@
 #include "consumer/generator.h"
 #include "consumer/intake.h"
 #include "consumer/jobs_in_flight.h"
+#include "consumer/parked_jobs.h"
 #include "consumer/publisher.h"
 #include "schema/codec.h"
 
@@ -22,7 +23,9 @@ constexpr std::chrono::milliseconds idle_wait{20};
 constexpr std::chrono::milliseconds idle_commit_interval{20};
 constexpr std::chrono::seconds report_interval{2};
 constexpr std::size_t publications_max = 4096;
-constexpr std::size_t parked_share_max = 8;  // in windows of in_flight_max: jobs that may wait for their adapter's registration
+constexpr std::size_t polled_max = 256;      // at a time, as their bytes are not known before
+constexpr std::size_t retried_max = 512;     // jobs whose model's name is looked up again at a time
+constexpr std::size_t parked_share_max = 8;  // in windows of in_flight_max: jobs that may be parked
 
 }  // namespace
 
@@ -30,9 +33,11 @@ struct Pipeline::State final : RevocationHandler {
     State(const PipelineParts& the_parts, const PipelineOptions& the_options)
         : parts(the_parts),
           options(the_options),
+          limits(InFlightLimits::of(options.in_flight.tokens, options.in_flight.bytes, parts.engine.options())),
+          jobs_in_flight(limits),
           submissions(the_options.in_flight_max),
           publications(publications_max),
-          intake(parts.adapters, parts.preparer, {.worker = options.worker, .parse = options.parse}),
+          intake(parts.adapters, parts.preparer, {.worker = options.worker, .parse = options.parse, .limits = limits}),
           generator(parts.engine, parts.cancels, jobs_in_flight, publications, parts.observer,
                     {.running_status_after = options.running_status_after, .job_timeout = options.job_timeout}),
           publisher(parts.sink, parts.reply, jobs_in_flight, parts.observer) {}
@@ -48,7 +53,8 @@ struct Pipeline::State final : RevocationHandler {
     void retry_parked();
     void update_observer();
     std::size_t room() const;
-    bool are_tokens_spent() const { return jobs_in_flight.tokens() >= options.in_flight_tokens_max; }
+    bool has_room(const JobWeight& weight);
+    void park(Awaited awaited, AdmittedJob admitted);
     void refuse(Refused refused);
 
     void drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) override;
@@ -66,12 +72,15 @@ struct Pipeline::State final : RevocationHandler {
 
     const PipelineParts parts;
     const PipelineOptions options;
+    const InFlightLimits limits;
 
     JobsInFlight jobs_in_flight;
     BoundedQueue<Submission> submissions;    // intake -> generate
     BoundedQueue<Publication> publications;  // intake and generate -> publish
 
-    Intake intake;  // intake thread
+    Intake intake;  // intake thread, with the next three
+    ParkedJobs parked;
+    bool is_full = false;  // the first job that waits for room finds none until others end
     Clock::time_point next_report{};
 
     Generator generator;  // engine thread
@@ -114,7 +123,8 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
     while (!stop && !failed) {
         retry_parked();
         if (parts.source.exhausted() && jobs_in_flight.total() == 0) break;
-        const std::size_t wanted = intake.parked() < parked_share_max * options.in_flight_max ? room() : 0;
+        const bool may_park = parked.count() < parked_share_max * options.in_flight_max && parked.bytes() < limits.bytes / 2;
+        const std::size_t wanted = may_park ? std::min(room(), polled_max) : 0;
         for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
         update_observer();
         check_commit();
@@ -124,9 +134,9 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
 
 // How many more jobs may be polled. Parked jobs do not count: they have a limit of their own.
 std::size_t Pipeline::State::room() const {
-    if (are_tokens_spent()) return 0;
+    if (is_full) return 0;
     const std::size_t inside = jobs_in_flight.total();
-    const std::size_t working = inside - std::min(inside, intake.parked());
+    const std::size_t working = inside - std::min(inside, parked.count());
     return options.in_flight_max - std::min(options.in_flight_max, working);
 }
 
@@ -136,11 +146,14 @@ void Pipeline::State::check_commit() const {
 }
 
 void Pipeline::State::update_observer() {
+    const JobWeight taken = jobs_in_flight.taken();
     parts.observer.on_gauges({.in_flight = jobs_in_flight.total(),
-                              .parked = intake.parked(),
+                              .parked = parked.count(),
                               .in_flight_max = options.in_flight_max,
-                              .tokens = jobs_in_flight.tokens(),
-                              .tokens_max = options.in_flight_tokens_max,
+                              .tokens = taken.tokens,
+                              .tokens_max = limits.tokens,
+                              .bytes = taken.bytes,
+                              .bytes_max = limits.bytes,
                               .unpublished = publications.size()});
     const Clock::time_point now = Clock::now();
     if (now < next_report) return;
@@ -189,22 +202,45 @@ void Pipeline::State::receive(Delivery delivery) {
     jobs_in_flight.add(delivery.record.source, epoch, job ? job->id : job.error().job_id, delivered);
     if (!job) return refuse(intake.refusal(std::move(delivery), std::move(job.error())));
     parts.observer.on_admitted(*job);
-    prepare({.job = std::move(*job), .epoch = epoch, .delivered = delivered});
+    const auto bytes = static_cast<std::int64_t>(delivery.record.value ? delivery.record.value->size() : 0);
+    prepare({.job = std::move(*job), .epoch = epoch, .delivered = delivered, .bytes = bytes});
 }
 
-// Resolves the model and tokenizes; the job then goes to the engine, or is parked or refused.
+// Resolves the model, tokenizes and weighs; the job then goes to the engine, or is parked or refused.
 void Pipeline::State::prepare(AdmittedJob admitted) {
     ModelName model = intake.resolve(admitted);
-    if (model.kind == ModelName::Kind::not_yet || are_tokens_spent()) return intake.park(std::move(admitted));
-    auto prepared = intake.prepare(std::move(admitted), std::move(model));
-    if (!prepared) return refuse(std::move(prepared.error()));
-    jobs_in_flight.weigh(prepared->job.source(), prepared->job.epoch, tokens_max_of(prepared->requests));
-    submissions.push(std::move(*prepared));
+    if (model.kind == ModelName::Kind::not_yet) return park(Awaited::name, std::move(admitted));
+    if (is_full || (admitted.weight && !has_room(*admitted.weight))) return park(Awaited::room, std::move(admitted));
+    const bool may_go_on = !model.can_run() || parts.source.may_go_on(admitted.job.source, admitted.epoch);
+    if (!may_go_on) return park(Awaited::room, std::move(admitted));
+    auto weighed = intake.weigh(std::move(admitted), std::move(model));
+    if (!weighed) return refuse(std::move(weighed.error()));
+    if (!has_room(weighed->tokenized.weight)) return park(Awaited::room, std::move(*weighed).untokenized());
+    jobs_in_flight.weigh(weighed->tokenized.plan.job.source, weighed->epoch, weighed->tokenized.weight);
+    submissions.push(intake.expand(std::move(*weighed)));
 }
 
-// A job whose adapter is still unknown goes back to the end of the queue.
+bool Pipeline::State::has_room(const JobWeight& weight) {
+    const JobsInFlight::Room room = jobs_in_flight.room_for(weight);
+    is_full = room == JobsInFlight::Room::full;
+    return room == JobsInFlight::Room::free;
+}
+
+// A job that finds the window full keeps its turn, so that it starts however many smaller ones follow. A large one that waits for other
+// large ones lets the rest pass.
+void Pipeline::State::park(Awaited awaited, AdmittedJob admitted) {
+    parts.source.waits(admitted.job.source, admitted.epoch);
+    if (awaited == Awaited::room && is_full && admitted.weight) return parked.push_first(awaited, std::move(admitted));
+    parked.push(awaited, std::move(admitted));
+}
+
+// A job that still has to wait goes back to its queue.
 void Pipeline::State::retry_parked() {
-    for (std::size_t left = intake.parked(); left > 0 && room() > 0; --left) prepare(intake.unpark());
+    is_full = false;
+    for (std::size_t left = parked.count(Awaited::room); left > 0 && room() > 0; --left) prepare(parked.pop(Awaited::room));
+    for (std::size_t left = std::min(parked.count(Awaited::name), retried_max); left > 0 && room() > 0; --left) {
+        prepare(parked.pop(Awaited::name));
+    }
 }
 
 // While the queue is full, the publisher may be stuck: checks for an overdue commit.
@@ -218,7 +254,7 @@ void Pipeline::State::refuse(Refused refused) {
 // then takes release_timeout at most. Both together stay far below the time after which the group removes a silent member. Does not depend
 // on the engine: the jobs that it still computes are forgotten, and the generator drops them.
 void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) {
-    intake.drop_parked(partitions);
+    parked.drop(partitions);
     jobs_in_flight.forget_waiting(partitions);
     const auto has_failed = [&] { return failed.load(); };
     if (jobs_in_flight.wait_until_none(partitions, deadline, has_failed)) return;
@@ -231,7 +267,7 @@ void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock
 
 // Does not wait: neither for the engine, nor for a commit that may no longer succeed.
 void Pipeline::State::lost(const std::vector<PartitionEpoch>& partitions) {
-    intake.drop_parked(partitions);
+    parked.drop(partitions);
     jobs_in_flight.forget(partitions);
 }
 

@@ -11,6 +11,7 @@
 #include "consumer/preparer.h"
 #include "consumer/reply.h"
 #include "consumer/seams.h"
+#include "consumer/weight.h"
 #include "engine/engine.h"
 
 namespace lorry::consumer {
@@ -18,16 +19,14 @@ namespace lorry::consumer {
 struct PipelineOptions {
     std::string worker;               // its name, in results and statuses
     std::size_t in_flight_max = 2048;  // jobs delivered and not yet committed
-    // The most tokens, prompts and drawn ones, that the sequences of these jobs may hold together: beyond it intake pauses. A larger job
-    // runs alone.
-    std::int64_t in_flight_tokens_max = 1'000'000;
+    InFlightLimits in_flight;  // what these jobs may take together: beyond it intake pauses; its members of the engine are filled in
     std::chrono::milliseconds commit_interval{200};
     std::chrono::milliseconds drain_timeout{20'000};    // at the end
     std::chrono::milliseconds release_timeout{30'000};  // after a drain's deadline: for the commit of ended jobs
     std::chrono::milliseconds step_timeout{600'000};    // of the engine's last step, after all else has ended: a longer one hangs
     std::chrono::milliseconds commit_timeout{360'000};  // longer than the sink itself tries: a longer commit hangs
     std::chrono::milliseconds running_status_after{1'000};
-    std::chrono::milliseconds job_timeout{0};  // from the first step; 0: no limit
+    std::chrono::milliseconds job_timeout{3'600'000};  // from the first step; 0: no limit
     schema::ParseLimits parse;
 };
 

@@ -39,25 +39,25 @@ Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::Cha
       limits_(limits),
       end_tokens_(tokenizer.end_tokens(config.eos_ids, config.vocabulary)) {}
 
-std::int64_t tokens_max_of(std::span<const Request> requests) {
-    std::int64_t tokens = 0;
-    for (const Request& request : requests) tokens += static_cast<std::int64_t>(request.prompt.size()) + request.max_tokens;
-    return tokens;
+Expected<TokenizedJob, RefusedJob> Preparer::tokenize(schema::Job job, ModelName model) const {
+    TokenizedJob tokenized;
+    tokenized.plan.job = std::move(job);
+    tokenized.plan.model = std::move(model);
+    if (auto filled = fill(tokenized); !filled) {
+        return unexpected(RefusedJob{.job = std::move(tokenized.plan.job), .error = std::move(filled.error())});
+    }
+    return tokenized;
 }
 
 Expected<PreparedJob, RefusedJob> Preparer::prepare(schema::Job job, ModelName model) const {
-    PreparedJob prepared;
-    prepared.plan.job = std::move(job);
-    prepared.plan.model = std::move(model);
-    if (auto filled = fill(prepared); !filled) {
-        return unexpected(RefusedJob{.job = std::move(prepared.plan.job), .error = std::move(filled.error())});
-    }
-    return prepared;
+    auto tokenized = tokenize(std::move(job), std::move(model));
+    if (!tokenized) return unexpected(std::move(tokenized.error()));
+    return expand(std::move(*tokenized), false);
 }
 
-Expected<void, JobError> Preparer::fill(PreparedJob& prepared) const {
-    ReplyPlan& plan = prepared.plan;
-    auto prompts = tokenize(plan.job);
+Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
+    ReplyPlan& plan = tokenized.plan;
+    auto prompts = prompts_of(plan.job);
     if (!prompts) return unexpected(prompts.error());
     plan.job.sampling.fill_in(config_.sampling_defaults);
     const schema::Sampling& sampling = plan.job.sampling;
@@ -70,14 +70,62 @@ Expected<void, JobError> Preparer::fill(PreparedJob& prepared) const {
         if (!choices) return unexpected(choices.error());
         plan.choices = std::move(*choices);
     }
-    for (std::size_t i = 0; i < prompts->size(); ++i) {
-        Prompt& prompt = (*prompts)[i];
+    for (Prompt& prompt : *prompts) {
         if (auto fits = check_length(plan, prompt); !fits) return fits;
         plan.prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
-        add_requests(prepared, prompt, static_cast<std::int32_t>(i));
-        if (plan.job.echo) plan.echo.push_back({.text = std::move(prompt.text), .first = prompt.tokens.front()});
+        tokenized.weight += weight_of(plan, prompt);
     }
+    tokenized.prompts = std::move(*prompts);
     return {};
+}
+
+std::int64_t Preparer::max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const {
+    if (job.sampling.max_tokens) return *job.sampling.max_tokens;
+    const std::int64_t room = limits_.context_max - prompt_tokens;
+    const std::int64_t by_default = std::min(config_.max_new_tokens.value_or(room), room);
+    const auto of_endpoint = schema::row_of(job.endpoint).max_tokens_default;
+    return of_endpoint ? std::min<std::int64_t>(*of_endpoint, by_default) : by_default;
+}
+
+// One prompt's part of the job's weight.
+JobWeight Preparer::weight_of(const ReplyPlan& plan, const Prompt& prompt) const {
+    const schema::Job& job = plan.job;
+    const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
+    JobWeight weight{.rows = tokens};
+    const auto entry_bytes = [](std::int64_t top) {
+        return static_cast<std::int64_t>(sizeof(engine::TokenLogprobs)) + top * static_cast<std::int64_t>(sizeof(kernels::TokenLogprob));
+    };
+    switch (schema::row_of(job.endpoint).work) {
+        case schema::Work::draw: {
+            const std::int64_t drawn = max_tokens_of(job, tokens);
+            weight.requests = job.n;
+            weight.tokens = job.n * (tokens + drawn);
+            std::int64_t repeated = job.echo ? static_cast<std::int64_t>(prompt.text.size()) : 0;  // bytes of each choice of the reply
+            if (job.sampling.logprobs) {
+                const std::int64_t top = *job.sampling.logprobs;
+                weight.bytes += job.n * drawn * entry_bytes(top);
+                if (job.echo) weight.bytes += tokens * entry_bytes(top);
+                if (job.echo) repeated += tokens * (1 + top) * reply_logprob_bytes;
+            }
+            weight.bytes += job.n * repeated * reply_memory_factor;
+            break;
+        }
+        case schema::Work::score_choices:
+            weight.requests = 1;
+            weight.tokens = tokens;
+            weight.bytes = std::ssize(plan.choices) * (static_cast<std::int64_t>(sizeof(engine::TokenId)) + entry_bytes(0));
+            for (const auto& choice : plan.choices) {
+                if (choice.size() == 1) continue;
+                const auto more = static_cast<std::int64_t>(choice.size());
+                ++weight.requests;
+                weight.rows += more;
+                weight.tokens += tokens + more;
+                weight.bytes += more * entry_bytes(0);
+            }
+            break;
+    }
+    weight.bytes += weight.requests * request_bytes + weight.tokens * token_bytes;
+    return weight;
 }
 
 Expected<void, JobError> Preparer::check_length(const ReplyPlan& plan, const Prompt& prompt) const {
@@ -120,7 +168,7 @@ Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat)
     return *text;
 }
 
-Expected<std::vector<Preparer::Prompt>, JobError> Preparer::tokenize(const schema::Job& job) const {
+Expected<std::vector<TokenizedJob::Prompt>, JobError> Preparer::prompts_of(const schema::Job& job) const {
     std::vector<Prompt> prompts;
     const std::string_view field = prompt_field(job);
     const auto add_text = [&](std::string text, bool add_special_tokens) -> Expected<void, JobError> {
@@ -177,38 +225,43 @@ Expected<ChoiceTokens, JobError> Preparer::choice_tokens(const std::vector<std::
     return tokens;
 }
 
-Request Preparer::base_request(const PreparedJob& prepared, const Prompt& prompt) const {
-    Request request;
-    const ReplyPlan& plan = prepared.plan;
-    request.id = prepared.requests.size();
-    request.prompt = prompt.tokens;
+// One for all of the job's requests.
+engine::SharedDrawing Preparer::drawing_of(const schema::Job& job) const {
+    if (schema::row_of(job.endpoint).work != schema::Work::draw) return engine::default_drawing();
+    engine::Drawing drawing{.sampling = job.sampling};
+    for (const auto& [token, bias] : job.sampling.logit_bias) drawing.logit_bias.push_back({token, bias});
+    if (!job.sampling.ignore_eos) drawing.end_tokens = end_tokens_;
+    drawing.end_tokens.insert(drawing.end_tokens.end(), job.sampling.stop_token_ids.begin(), job.sampling.stop_token_ids.end());
+    return engine::shared(std::move(drawing));
+}
+
+PreparedJob Preparer::expand(TokenizedJob tokenized, bool large) const {
+    PreparedJob prepared{.plan = std::move(tokenized.plan)};
+    ReplyPlan& plan = prepared.plan;
+    Request common{.drawing = drawing_of(plan.job), .priority = plan.job.priority, .large = large};
     if (plan.model.kind == ModelName::Kind::adapter) {
-        request.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder};
+        common.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder};
     }
-    request.sampling = plan.job.sampling;
-    request.priority = plan.job.priority;
-    return request;
+    std::int32_t index = 0;
+    for (Prompt& prompt : tokenized.prompts) {
+        if (plan.job.echo) plan.echo.push_back({.text = std::move(prompt.text), .first = prompt.tokens.front()});
+        Request request = common;
+        request.id = prepared.requests.size();
+        request.prompt = std::move(prompt.tokens);
+        switch (schema::row_of(plan.job.endpoint).work) {
+            case schema::Work::draw: add_generation(prepared, std::move(request), index); break;
+            case schema::Work::score_choices: add_classification(prepared, std::move(request), index); break;
+        }
+        ++index;
+    }
+    return prepared;
 }
 
-void Preparer::add_requests(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const {
-    switch (schema::row_of(prepared.plan.job.endpoint).work) {
-        case schema::Work::draw: return add_generation(prepared, prompt, index);
-        case schema::Work::score_choices: return add_classification(prepared, prompt, index);
-    }
-}
-
-void Preparer::add_generation(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const {
+void Preparer::add_generation(PreparedJob& prepared, Request request, std::int32_t index) const {
     const schema::Job& job = prepared.plan.job;
-    const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
-    Request request = base_request(prepared, prompt);
-    const std::int64_t room = limits_.context_max - tokens;
-    std::int64_t by_default = std::min(config_.max_new_tokens.value_or(room), room);
-    if (const auto limit = schema::row_of(job.endpoint).max_tokens_default) by_default = std::min<std::int64_t>(*limit, by_default);
-    request.max_tokens = job.sampling.max_tokens ? *job.sampling.max_tokens : by_default;
+    const auto tokens = static_cast<std::int64_t>(request.prompt.size());
+    request.max_tokens = max_tokens_of(job, tokens);
     request.stream = job.stream;
-    for (const auto& [token, bias] : job.sampling.logit_bias) request.logit_bias.push_back({token, bias});
-    if (!job.sampling.ignore_eos) request.end_tokens = end_tokens_;
-    request.end_tokens.insert(request.end_tokens.end(), job.sampling.stop_token_ids.begin(), job.sampling.stop_token_ids.end());
     if (job.echo && job.sampling.logprobs) {
         request.score_begin = 0;
         request.score_top = *job.sampling.logprobs;
@@ -227,20 +280,19 @@ void Preparer::add_generation(PreparedJob& prepared, const Prompt& prompt, std::
     }
 }
 
-void Preparer::add_classification(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const {
-    Request request = base_request(prepared, prompt);
-    request.sampling = {};
+void Preparer::add_classification(PreparedJob& prepared, Request request, std::int32_t index) const {
     const engine::RequestId leader = request.id;
-    for (const auto& choice : prepared.plan.choices) request.final_targets.push_back(choice.front());
-    prepared.requests.push_back(std::move(request));
+    const auto tokens = static_cast<std::int64_t>(request.prompt.size());
+    Request first = request;
+    for (const auto& choice : prepared.plan.choices) first.final_targets.push_back(choice.front());
+    prepared.requests.push_back(std::move(first));
     prepared.plan.places.push_back({.prompt = index, .sample = 0, .choice = -1});
 
-    const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
     for (std::size_t i = 0; i < prepared.plan.choices.size(); ++i) {
         const auto& choice = prepared.plan.choices[i];
         if (choice.size() == 1) continue;  // the prompt's request scores its only token
-        Request rest = base_request(prepared, prompt);
-        rest.sampling = {};
+        Request rest = request;
+        rest.id = prepared.requests.size();
         rest.prompt.insert(rest.prompt.end(), choice.begin(), choice.end());
         rest.score_begin = tokens;
         rest.fork = engine::Fork{.leader = leader, .tokens = tokens};

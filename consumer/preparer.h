@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "consumer/seams.h"
+#include "consumer/weight.h"
 #include "engine/model_config.h"
 #include "engine/request.h"
 #include "engine/text/chat_template.h"
@@ -44,14 +45,21 @@ struct ReplyPlan {
     std::int64_t prompt_tokens = 0;    // each prompt counted once
 };
 
+// A job whose prompts are tokenized and checked.
+struct TokenizedJob {
+    struct Prompt {
+        std::string text;
+        std::vector<engine::TokenId> tokens;
+    };
+    ReplyPlan plan;  // without its places
+    std::vector<Prompt> prompts;
+    JobWeight weight;
+};
+
 struct PreparedJob {
     ReplyPlan plan;
     std::vector<engine::Request> requests;  // ids count from 0: the generator adds its own base
 };
-
-// The most tokens that the sequences of these requests come to hold. Samples share a prompt's blocks in the engine, but each sample counts
-// all of its tokens here.
-std::int64_t tokens_max_of(std::span<const engine::Request> requests);
 
 // A job that cannot run, and why.
 struct RefusedJob {
@@ -69,27 +77,30 @@ public:
     Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
              PreparerLimits limits);
 
-    // The model must be resolved to the base model or an adapter.
+    // The model must be resolved to the base model or an adapter. Takes memory for the prompts, not for what the job asks for.
+    Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model) const;
+    // The job's requests. large: as Request::large.
+    PreparedJob expand(TokenizedJob tokenized, bool large) const;
+    // Both, for a caller that has one job at a time.
     Expected<PreparedJob, RefusedJob> prepare(schema::Job job, ModelName model) const;
     // The text of the first prompt as it is tokenized: for --dry-run.
     Expected<std::string, schema::JobError> prompt_text(const schema::Job& job) const;
 
 private:
-    struct Prompt {
-        std::string text;
-        std::vector<engine::TokenId> tokens;
-    };
+    using Prompt = TokenizedJob::Prompt;
     Expected<std::string, schema::JobError> render(const schema::ChatPrompt& chat) const;
-    Expected<std::vector<Prompt>, schema::JobError> tokenize(const schema::Job& job) const;
+    Expected<std::vector<Prompt>, schema::JobError> prompts_of(const schema::Job& job) const;
     Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
     Expected<void, schema::JobError> check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const;
     Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;
-    // Adds all that follows from the job and the model in `prepared`.
-    Expected<void, schema::JobError> fill(PreparedJob& prepared) const;
-    void add_requests(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const;
-    void add_generation(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const;
-    void add_classification(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const;
-    engine::Request base_request(const PreparedJob& prepared, const Prompt& prompt) const;
+    // Adds all that follows from the job and the model in `tokenized`.
+    Expected<void, schema::JobError> fill(TokenizedJob& tokenized) const;
+    // How many tokens may be drawn after a prompt of so many.
+    std::int64_t max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const;
+    JobWeight weight_of(const ReplyPlan& plan, const Prompt& prompt) const;
+    engine::SharedDrawing drawing_of(const schema::Job& job) const;
+    void add_generation(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
+    void add_classification(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
 
     const engine::Tokenizer& tokenizer_;
     const std::optional<engine::ChatTemplate> chat_template_;

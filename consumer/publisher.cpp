@@ -41,6 +41,18 @@ schema::Completion completion_of(const ReplyContext& context, const JobEnded& en
     return completion;
 }
 
+// Why a job's reply is not built; nullopt: it is.
+std::optional<schema::JobError> too_large(const ReplyContext& context, const JobEnded& ended) {
+    if (ended.error || ended.failure) return std::nullopt;
+    const std::int64_t bytes = reply_bytes_of(ended.job.plan, ended.results);
+    if (bytes <= context.reply_bytes_max) return std::nullopt;
+    return schema::JobError{.code = schema::ErrorCode::result_too_large,
+                            .param = {},
+                            .message = "the result has about " + std::to_string(bytes) +
+                                       " bytes, and this worker's result_bytes_max allows " + std::to_string(context.reply_bytes_max) +
+                                       "; ask for fewer tokens, samples or log-probabilities, or raise the setting"};
+}
+
 std::string error_text(const JobEnded& ended) {
     if (ended.failure) return std::string(name_of(schema::code_of(*ended.failure)));
     return ended.error ? text_of(*ended.error) : std::string();
@@ -98,6 +110,7 @@ void Publisher::publish(JobEnded ended) {
         streams_.erase(job.key);
         return;
     }
+    if (auto error = too_large(reply_, ended)) ended.error = std::move(error);
     schema::Completion completion = completion_of(reply_, ended);
     end_stream(ended, completion.usage);
     observe(ended, completion);

@@ -238,6 +238,25 @@ Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<c
     return reply;
 }
 
+std::int64_t reply_bytes_of(const ReplyPlan& plan, std::span<const Result> results) {
+    const schema::EndpointRow endpoint = schema::row_of(plan.job.endpoint);
+    const auto logprobs = [&](std::span<const TokenLogprobs> entries) {
+        const std::int64_t one = endpoint.answer == AnswerShape::message ? reply_chat_logprob_bytes : reply_logprob_bytes;
+        std::int64_t count = 0;
+        for (const TokenLogprobs& entry : entries) count += 1 + std::ssize(entry.top);
+        return count * one;
+    };
+    std::int64_t bytes = reply_choice_bytes;
+    for (std::size_t i = 0, first = 0; i < results.size(); ++i) {
+        const RequestPlace& place = plan.places[i];
+        if (place.sample == 0) first = i;
+        bytes += reply_choice_bytes + std::ssize(results[i].text) + logprobs(results[i].logprobs);
+        bytes += std::ssize(results[i].final_targets) * 2 * reply_logprob_bytes;  // probabilities as well
+        if (plan.job.echo) bytes += std::ssize(plan.echo[static_cast<std::size_t>(place.prompt)].text) + logprobs(results[first].scores);
+    }
+    return bytes;
+}
+
 schema::Completion completion_for(const schema::Job& job, schema::Run run) {
     return {.id = schema::result_id(job.source, job.custom_id), .custom_id = job.custom_id, .run = std::move(run), .headers = job.headers};
 }

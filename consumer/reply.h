@@ -18,6 +18,7 @@ struct ReplyContext {
     const engine::Tokenizer& tokenizer;
     std::string base_name;  // answers to "base" too
     std::string system_fingerprint;
+    std::int64_t reply_bytes_max = std::int64_t{64} << 20;  // a larger reply is not built
 };
 
 // The body of a finished job and its usage. results: in the order of plan.places, none with an error.
@@ -27,6 +28,9 @@ struct Reply {
 };
 Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<const engine::Result> results,
                  schema::Timestamp finished);
+
+// About how many bytes make_reply's body has as JSON text, without building it.
+std::int64_t reply_bytes_of(const ReplyPlan& plan, std::span<const engine::Result> results);
 
 // A job's completion so far: whose it is, and of which run.
 schema::Completion completion_for(const schema::Job& job, schema::Run run);

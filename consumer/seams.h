@@ -59,6 +59,11 @@ public:
     virtual std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) = 0;
     // True if no more jobs will come (the end of a file; never for Kafka).
     virtual bool exhausted() const = 0;
+    // A delivered job waits for something other than the engine, such as its adapter's registration: it holds up no other job's start, and
+    // its own start does not count. May be called again.
+    virtual void waits(const schema::Source&, Epoch) {}
+    // Whether a job that waits may run; asked again until it may. True for any other job. Not asked for a job that is refused.
+    virtual bool may_go_on(const schema::Source&, Epoch) { return true; }
     // Jobs not yet polled, if known: for progress and the backlog metric.
     virtual std::optional<std::int64_t> backlog() = 0;
     // Drains, then leaves the group. No poll() afterwards.
@@ -94,6 +99,8 @@ struct ModelName {
     std::string hash;              // adapter: content hash
     std::filesystem::path folder;  // adapter
     std::string refusal = {};      // refused: what is wrong, and where
+
+    bool can_run() const { return kind == Kind::base || kind == Kind::adapter; }
 };
 
 // Any thread.

@@ -107,7 +107,8 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     entry.final_row = true;
     entry.draws = sequence.draws();
     sampled_.push_back(static_cast<std::int32_t>(row_begin + entry.rows - 1));
-    const schema::Sampling& sampling = request.sampling;
+    const Drawing& drawing = *request.drawing;
+    const schema::Sampling& sampling = drawing.sampling;
     const std::span<const TokenId> output = sequence.output();
     kernels::SampleRow row{.draw = entry.draws,
                            .temperature = static_cast<float>(sampling.temperature.value_or(1.0)),
@@ -120,7 +121,7 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
                            .prompt = sequence.prompt(),
                            .output = output,
                            .ends_with_drawn = sequence.queued.draws > 0,
-                           .logit_bias = request.logit_bias,
+                           .logit_bias = drawing.logit_bias,
                            .banned = {},
                            .seed = request.seed,
                            .position = static_cast<std::uint64_t>(view.known),
@@ -128,7 +129,7 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
                            .top_logprobs = sampling.logprobs.value_or(0),
                            .targets = {}};
     const std::int64_t drawn = std::ssize(output) + sequence.queued.draws;
-    if (drawn < sampling.min_tokens) row.banned = request.end_tokens;
+    if (drawn < sampling.min_tokens) row.banned = drawing.end_tokens;
     if (drawn == 0) row.targets = request.final_targets;
     sample_rows_.push_back(row);
 }

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <unordered_map>
 #include <utility>
@@ -66,7 +67,8 @@ struct Engine::Implementation {
           limits{.rows = options.step_rows_max,
                  .sample_rows = options.sample_rows_max(),
                  .sequences = options.sequences_max,
-                 .block_size = pool.block_size()},
+                 .block_size = pool.block_size(),
+                 .blocks = pool.total()},
           adapters(model, backend, *cache, pool, {}),
           running(backend, *cache, pool, adapters),
           waiting(options.fairness_patience) {
@@ -119,6 +121,7 @@ struct Engine::Implementation {
     WaitingQueue waiting;
     std::unordered_map<RequestId, Sequence> sequences;  // all unfinished; nodes do not move
     std::vector<RequestId> complete_at_submit;          // there is nothing to compute for them
+    std::set<RequestId> forks_waiting;                  // those that hold blocks
     std::uint64_t arrivals = 0;
 
     Plan next_plan;
@@ -149,7 +152,7 @@ bool Engine::step(StepOutput& output) {
     my.tend_adapters(output);
 
     my.make_plan(plan);
-    while (plan.is_stuck() && my.relieve(plan)) my.make_plan(plan);
+    while ((plan.is_stuck() || plan.step.lacks_blocks) && my.relieve(plan)) my.make_plan(plan);
 
     const bool launches = my.can_launch(plan);
     if (launches) my.launch(plan, output);
@@ -194,13 +197,19 @@ void Engine::Implementation::make_plan(Plan& plan) const {
     running.view(options.prefix_cache, plan.running_views);
 
     plan.waiting.clear();
-    if (std::ssize(plan.running) < options.sequences_max && !waiting.empty()) {
+    const std::int64_t large = std::ranges::count(plan.running, true, [](const Sequence* sequence) { return sequence->request().large; });
+    const std::int64_t large_max = limits.of_large().sequences;
+    // Large jobs may have to give places up.
+    const std::int64_t places =
+        limits.sequences - std::ssize(plan.running) + (waiting.has_others() ? std::max<std::int64_t>(0, large - large_max) : 0);
+    if (places > 0 && !waiting.empty()) {
         const WaitingQueue::Context context{
             .is_ready = [&](std::string_view hash) { return hash.empty() || adapters.state(hash) == AdapterCache::State::ready; },
             .is_live = [&](std::string_view hash) { return running.uses_adapter(hash); },
             .needs_room = adapters.needs_room(),
+            .large_max = static_cast<std::size_t>(std::max<std::int64_t>(0, large_max - large)),
             .groups = options.group_adapters};
-        plan.waiting = waiting.candidates(static_cast<std::size_t>(options.sequences_max) - plan.running.size(), context);
+        plan.waiting = waiting.candidates(static_cast<std::size_t>(places), context);
     }
     // Lent blocks count as available, unless a sequence that starts has its adapter there.
     const std::int64_t lent = pool.lent() > 0 ? adapters.blocks_to_take_back() : 0;
@@ -217,11 +226,12 @@ void Engine::Implementation::make_plan(Plan& plan) const {
     plan_step(plan.running_views, plan.waiting_views, pool.available() + lent, limits, plan.step);
 }
 
-// Frees blocks for a plan that is stuck. False if there are none to free, or if queued steps may still free some.
+// Frees blocks for a plan that lacks some. False if there are none to free, or if queued steps may still free some.
 bool Engine::Implementation::relieve(const Plan& plan) {
-    if (steps_queued() > 0 || plan.waiting.empty()) return false;
-    // Waiting forks hold blocks of their leaders. They give them back and compute the tokens again.
+    if (steps_queued() > 0 || (plan.is_stuck() && plan.waiting.empty())) return false;
+    // Waiting forks hold blocks of their leaders. They give them back, and take them from the prefix index or compute them again.
     if (release_blocks_of_waiting()) return true;
+    if (!plan.is_stuck()) return false;
     // The slot of an adapter may be over the blocks that its own request needs. The adapter is loaded again elsewhere.
     const std::int64_t lent = pool.lent();
     if (!running.empty() || lent == 0) return false;
@@ -264,6 +274,7 @@ void Engine::Implementation::launch(const Plan& plan, StepOutput& output) {
 // Moves a sequence from the waiting queue to the running set.
 void Engine::Implementation::start(Sequence& sequence, const SharedPrefix& prefix, StepOutput& output) {
     waiting.start(sequence.id());
+    forks_waiting.erase(sequence.id());
     running.start(sequence, prefix);
     const std::int64_t of_prompt = std::min(sequence.computed, sequence.prompt_tokens());
     counts.cached_tokens += static_cast<std::uint64_t>(of_prompt);
@@ -327,13 +338,8 @@ void Engine::Implementation::take_results(const Batch& batch, const BatchEntry& 
 }
 
 bool Engine::Implementation::release_blocks_of_waiting() {
-    bool released = false;
-    for (auto& [id, sequence] : sequences) {
-        if (sequence.running || sequence.blocks.empty()) continue;
-        running.release_blocks(sequence);
-        released = true;
-    }
-    return released;
+    for (const RequestId id : forks_waiting) running.release_blocks(at(id));
+    return !std::exchange(forks_waiting, {}).empty();
 }
 
 void Engine::Implementation::fail_waiting(const std::string& adapter, const std::string& reason, StepOutput& output) {
@@ -376,7 +382,8 @@ void Engine::Implementation::wait(const Sequence& sequence) {
                   .adapter = sequence.adapter_hash(),
                   .priority = request.priority,
                   .arrival = sequence.arrival,
-                  .cost = sequence.known() + std::min(request.max_tokens, expected_output_max)});
+                  .cost = sequence.known() + std::min(request.max_tokens, expected_output_max),
+                  .large = request.large});
 }
 
 // Once a leader's shared tokens are computed, its forks take them over and wait to run.
@@ -387,6 +394,7 @@ void Engine::Implementation::fork_followers(Sequence& leader) {
         Sequence& follower = place->second;
         if (leader.computed < follower.request().fork->tokens) return false;
         running.fork(leader, follower);
+        if (!follower.blocks.empty()) forks_waiting.insert(id);
         wait(follower);
         return true;
     });
@@ -411,6 +419,7 @@ void Engine::Implementation::forget(RequestId id) {
     running.remove(sequence);
     for (Batch& batch : batches) batch.drop(sequence);
     waiting.remove(id);
+    forks_waiting.erase(id);
     running.release_blocks(sequence);
     for (const RequestId follower : sequence.followers) {
         if (sequences.contains(follower)) wait(at(follower));
@@ -433,6 +442,8 @@ void Engine::Implementation::check_integrity() const {
     for (const auto& [id, sequence] : sequences) tables.emplace_back(sequence.blocks);
     pool.check_integrity(tables);
 }
+
+const EngineOptions& Engine::options() const { return implementation_->options; }
 
 std::int64_t Engine::context_max() const { return implementation_->context_max; }
 

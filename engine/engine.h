@@ -51,6 +51,7 @@ public:
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
+    const EngineOptions& options() const;
     // The most prompt and drawn tokens of one request: the model's context or, if that is smaller, the whole KV cache.
     std::int64_t context_max() const;
 

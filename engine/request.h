@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,18 +25,28 @@ struct Fork {
     std::int64_t tokens = 0;
 };
 
+// How tokens are drawn and when an answer ends: equal for all requests of a job, which share one.
+struct Drawing {
+    schema::Sampling sampling;  // without seed, max_tokens and logit_bias, which are members here and of Request
+    std::vector<kernels::TokenBias> logit_bias;
+    std::vector<TokenId> end_tokens;  // end the text when drawn; never part of it
+};
+using SharedDrawing = std::shared_ptr<const Drawing>;
+SharedDrawing shared(Drawing drawing);
+// The one of requests that name none.
+const SharedDrawing& default_drawing();
+
 struct Request {
     RequestId id = 0;                      // chosen by the caller, unique among unfinished requests
     std::vector<TokenId> prompt;           // at least one token
     std::optional<AdapterSource> adapter;  // nullopt: the base model
-    schema::Sampling sampling;             // without seed, max_tokens and logit_bias, which are the members below
-    std::vector<kernels::TokenBias> logit_bias;
+    SharedDrawing drawing = default_drawing();  // not null
     std::uint64_t seed = 0;
-    std::int64_t max_tokens = 0;      // 0: nothing is drawn
-    std::vector<TokenId> end_tokens;  // end the text when drawn; never part of it
-    std::int32_t priority = 0;        // lower first
-    bool stream = false;              // steps hand out deltas
-    std::optional<Fork> fork;         // the leader must have been submitted before
+    std::int64_t max_tokens = 0;  // 0: nothing is drawn
+    std::int32_t priority = 0;    // lower first
+    bool large = false;           // its job is large: requests of such jobs get half of a step while others have work
+    bool stream = false;          // steps hand out deltas
+    std::optional<Fork> fork;     // the leader must have been submitted before
 
     // If set, the result has the log-probability of prompt[i], given the tokens before it, for every i > score_begin (echo, choices).
     std::optional<std::int64_t> score_begin;

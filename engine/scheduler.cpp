@@ -1,4 +1,4 @@
-// Plans one step: running sequences oldest first, decodes before prefills; then waiting sequences that start.
+// Plans one step: running sequences oldest first, decodes before prefills; then waiting sequences that start. Large jobs have a share.
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -25,32 +25,65 @@ std::int64_t sample_rows_of(const SequenceView& sequence, std::int64_t begin, st
 
 // What is left of a step's limits while the step is planned.
 struct Budget {
-    std::int64_t rows;
-    std::int64_t sample_rows;
-    std::int64_t blocks;
+    std::int64_t rows = 0;
+    std::int64_t sample_rows = 0;
+    std::int64_t blocks = 0;
 
-    // The most rows of this sequence from `begin` on that the limits allow.
-    std::int64_t rows_for(const SequenceView& sequence, std::int64_t begin) const {
-        std::int64_t count = std::min(sequence.known - begin, rows);
-        const std::int64_t excess = sample_rows_of(sequence, begin, count) - sample_rows;
+    // The most rows of this sequence from its computed ones on that the limits allow.
+    std::int64_t rows_for(const SequenceView& sequence) const {
+        std::int64_t count = std::min(sequence.known - sequence.computed, rows);
+        const std::int64_t excess = sample_rows_of(sequence, sequence.computed, count) - sample_rows;
         if (excess > 0) count -= excess;  // rows that need logits come last, so each row less is one of them
         return std::max<std::int64_t>(0, count);
     }
-    void take(const SequenceView& sequence, std::int64_t begin, std::int64_t count, std::int64_t new_blocks) {
+    void take(const SequenceView& sequence, std::int64_t count, std::int64_t new_blocks) {
         rows -= count;
-        sample_rows -= sample_rows_of(sequence, begin, count);
+        sample_rows -= sample_rows_of(sequence, sequence.computed, count);
         blocks -= new_blocks;
-        CHECK(rows >= 0 && sample_rows >= 0 && blocks >= 0, "a plan stays within its budget");
     }
 };
 
 class Planner {
 public:
-    Planner(std::span<const SequenceView> running, std::int64_t blocks_available, const StepLimits& limits, StepPlan& plan)
-        : running_(running), limits_(limits), plan_(plan), budget_{limits.rows, limits.sample_rows, blocks_available} {
+    Planner(std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks_available,
+            const StepLimits& limits, StepPlan& plan)
+        : running_(running), waiting_(waiting), limits_(limits), plan_(plan), budget_{limits.rows, limits.sample_rows, blocks_available} {
+        others_waiting_ = std::ranges::count(waiting, false, &SequenceView::large);
+        Budget others;
+        for (const auto views : {running, waiting}) {
+            for (const SequenceView& view : views) {
+                if (!view.large) others.take(view, view.known - view.computed, 0);
+            }
+        }
+        const StepLimits share = limits.of_large();
+        of_large_ = {.rows = std::max(share.rows, limits.rows + others.rows),
+                     .sample_rows = std::max(share.sample_rows, limits.sample_rows + others.sample_rows),
+                     .blocks = share.blocks};
+        const auto turn = [&](std::size_t i) { return std::tuple(running[i].priority, running[i].arrival); };
+        for (std::size_t i = 0; i < running.size(); ++i) {
+            if (!running[i].large) continue;
+            if (large_ == 0 || turn(i) < turn(oldest_large_)) oldest_large_ = i;
+            ++large_;
+            of_large_.blocks -= running[i].blocks_sole;
+        }
+        // Those that come last are preempted first.
+        const auto yields = [&](std::size_t i) { return of_large_.blocks < 0 && running[i].large && i != oldest_large_; };
         order_.resize(running.size());
         std::iota(order_.begin(), order_.end(), std::size_t{0});
-        std::ranges::sort(order_, {}, [&](std::size_t i) { return std::tuple(running[i].priority, running[i].arrival); });
+        std::ranges::sort(order_, {}, [&](std::size_t i) { return std::tuple(yields(i), turn(i)); });
+    }
+
+    // Takes places and blocks from large jobs that hold more than their share, for the sequences that wait for them.
+    void preempt_large() {
+        if (others_waiting_ == 0) return;
+        const SequenceView& first = *std::ranges::find(waiting_, false, &SequenceView::large);
+        const auto places = [&] { return limits_.sequences - std::ssize(order_); };
+        while (large_ > 1) {
+            const bool frees_place = places() < others_waiting_ && large_ > limits_.of_large().sequences;
+            const bool frees_blocks = !fits(first) && of_large_.blocks < 0;
+            if (!frees_place && !frees_blocks) return;
+            preempt(last_large());
+        }
     }
 
     void plan_running() {
@@ -63,21 +96,24 @@ public:
         }
     }
 
-    void plan_waiting(std::span<const SequenceView> waiting) {
+    void plan_waiting() {
         if (!plan_.preempt.empty()) return;  // the preempted sequences come first, in a later step
         auto places = limits_.sequences - static_cast<std::int64_t>(running_.size());
-        for (std::size_t i = 0; i < waiting.size() && places > 0; ++i) {
-            const SequenceView& next = waiting[i];
+        for (std::size_t i = 0; i < waiting_.size() && places > 0; ++i) {
+            const SequenceView& next = waiting_[i];
             if (next.next_is_reusable && std::ranges::find(plan_.written, next.blocks_ahead.front()) != plan_.written.end()) continue;
-            // All its known tokens must fit, and each running sequence keeps a block to grow into. Otherwise it would soon be preempted.
-            const std::int64_t needed = blocks_for(next.known, limits_.block_size) - next.blocks + next.blocks_idle;
-            const std::int64_t in_use = static_cast<std::int64_t>(running_.size() + plan_.starting.size());
-            if (needed + in_use > budget_.blocks - next.blocks_kept) return;
-            const std::int64_t rows = budget_.rows_for(next, next.computed);
+            if (next.large && others_waiting_ > 0 && !is_within_share(next)) continue;
+            if (!fits(next)) {
+                plan_.lacks_blocks = true;
+                return;
+            }
+            const std::int64_t rows = rows_for(next);
+            if (rows == 0 && next.large && others_waiting_ > 0) continue;
             if (rows == 0) return;
             const std::int64_t new_blocks = blocks_for(next.computed + rows, limits_.block_size) - next.blocks;
             plan_.starting.push_back({i, rows, new_blocks});
             take(next, rows, new_blocks + next.blocks_idle);
+            (next.large ? large_ : others_waiting_) += next.large ? 1 : -1;
             --places;
         }
     }
@@ -85,10 +121,28 @@ public:
 private:
     static bool is_decode(const SequenceView& sequence) { return sequence.known - sequence.computed == 1; }
 
+    // Blocks that a waiting sequence takes from the pool until all its known tokens are computed.
+    std::int64_t blocks_needed(const SequenceView& waiting) const {
+        return blocks_for(waiting.known, limits_.block_size) - waiting.blocks + waiting.blocks_idle;
+    }
+    // All known tokens of a sequence that starts must fit, and each running one keeps a block to grow into. Otherwise it would soon be
+    // preempted.
+    bool fits(const SequenceView& waiting) const {
+        const std::int64_t in_use = std::ssize(order_) + std::ssize(plan_.starting);
+        return blocks_needed(waiting) + in_use <= budget_.blocks - waiting.blocks_kept;
+    }
+    bool is_within_share(const SequenceView& waiting) const {
+        return large_ < limits_.of_large().sequences && (large_ == 0 || blocks_needed(waiting) <= of_large_.blocks);
+    }
+    std::int64_t rows_for(const SequenceView& sequence) const {
+        const std::int64_t rows = budget_.rows_for(sequence);
+        return sequence.large ? std::min(rows, of_large_.rows_for(sequence)) : rows;
+    }
+
     // False if the sequence itself was preempted.
     bool plan_one(std::size_t at) {
         const SequenceView& sequence = running_[order_[at]];
-        std::int64_t rows = budget_.rows_for(sequence, sequence.computed);
+        std::int64_t rows = rows_for(sequence);
         if (rows == 0) return true;
         // If the held and the available blocks do not suffice, the latest sequences are preempted, in the end this one itself.
         const auto fitting = [&] { return (sequence.blocks + budget_.blocks) * limits_.block_size - sequence.computed; };
@@ -104,7 +158,9 @@ private:
     }
 
     void take(const SequenceView& sequence, std::int64_t rows, std::int64_t new_blocks) {
-        budget_.take(sequence, sequence.computed, rows, new_blocks);
+        budget_.take(sequence, rows, new_blocks);
+        CHECK(budget_.rows >= 0 && budget_.sample_rows >= 0 && budget_.blocks >= 0, "a plan stays within its budget");
+        if (sequence.large) of_large_.take(sequence, rows, new_blocks);
         const std::int64_t completed = (sequence.computed + rows) / limits_.block_size - sequence.computed / limits_.block_size;
         const auto ahead = sequence.blocks_ahead.first(std::min(sequence.blocks_ahead.size(), static_cast<std::size_t>(completed)));
         note_written(ahead);
@@ -116,11 +172,28 @@ private:
     bool preempt_last(std::size_t at) {
         std::size_t victim = order_.size() - 1;
         while (victim > at && is_planned(order_[victim])) --victim;
-        const std::size_t index = order_[victim];
-        plan_.preempt.push_back(index);
-        budget_.blocks += running_[index].blocks_sole;
-        order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(victim));
+        preempt(victim);
         return victim != at;
+    }
+
+    // The latest of several sequences of large jobs, as an index of order_.
+    std::size_t last_large() const {
+        std::size_t at = order_.size() - 1;
+        while (!running_[order_[at]].large || order_[at] == oldest_large_) --at;
+        return at;
+    }
+
+    // at: an index of order_.
+    void preempt(std::size_t at) {
+        const SequenceView& victim = running_[order_[at]];
+        plan_.preempt.push_back(order_[at]);
+        plan_.lacks_blocks = true;
+        budget_.blocks += victim.blocks_sole;
+        if (victim.large) {
+            --large_;
+            of_large_.blocks += victim.blocks_sole;
+        }
+        order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(at));
     }
 
     bool is_planned(std::size_t index) const {
@@ -128,27 +201,44 @@ private:
     }
 
     std::span<const SequenceView> running_;
+    std::span<const SequenceView> waiting_;
     const StepLimits& limits_;
     StepPlan& plan_;
     Budget budget_;
-    std::vector<std::size_t> order_;  // indices of running_ by (priority, arrival), without preempted ones
+    Budget of_large_;                  // what large jobs may still take of it; blocks: negative if they hold more than their share
+    std::int64_t large_ = 0;           // running sequences of large jobs
+    std::size_t oldest_large_ = 0;     // of these, in running_
+    std::int64_t others_waiting_ = 0;  // waiting sequences of other jobs that do not start in this plan
+    // Indices of running_ without preempted ones, by (priority, arrival). Large jobs that hold too many blocks come last.
+    std::vector<std::size_t> order_;
 };
 
 }  // namespace
+
+StepLimits StepLimits::of_large() const {
+    const auto half = [](std::int64_t limit) { return std::max<std::int64_t>(1, limit / 2); };
+    return {.rows = half(rows),
+            .sample_rows = half(sample_rows),
+            .sequences = half(sequences),
+            .block_size = block_size,
+            .blocks = half(blocks)};
+}
 
 void StepPlan::clear() {
     preempt.clear();
     running.clear();
     starting.clear();
     written.clear();
+    lacks_blocks = false;
 }
 
 void plan_step(std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks_available,
                const StepLimits& limits, StepPlan& plan) {
     plan.clear();
-    Planner planner(running, blocks_available, limits, plan);
+    Planner planner(running, waiting, blocks_available, limits, plan);
+    planner.preempt_large();
     planner.plan_running();
-    planner.plan_waiting(waiting);
+    planner.plan_waiting();
 }
 
 }  // namespace lorry::engine

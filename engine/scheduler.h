@@ -28,13 +28,18 @@ struct SequenceView {
     std::int64_t blocks_kept = 0;              // waiting: available blocks that its adapter and those of sequences before it need
     std::int32_t priority = 0;                 // lower first
     std::uint64_t arrival = 0;
+    bool large = false;  // of a large job
 };
 
 struct StepLimits {
     std::int64_t rows = 0;         // tokens per step
     std::int64_t sample_rows = 0;  // rows with logits per step
     std::int64_t sequences = 0;    // running at a time
-    std::int64_t block_size = 0;
+    std::int64_t block_size = 0;   // in tokens
+    std::int64_t blocks = 0;       // of the whole cache
+
+    // What sequences of large jobs may have together while others wait.
+    StepLimits of_large() const;
 };
 
 struct PlannedRows {
@@ -48,6 +53,7 @@ struct StepPlan {
     std::vector<PlannedRows> running;
     std::vector<PlannedRows> starting;  // of waiting, in its order
     std::vector<BlockHash> written;     // blocks that this step or a queued one completes; afterwards they are in the index
+    bool lacks_blocks = false;          // a sequence waits for nothing but blocks, or is preempted
     bool empty() const { return running.empty() && starting.empty(); }
     void clear();
 };
@@ -56,6 +62,10 @@ struct StepPlan {
 // writes in this step or in a queued one: they take it from the index once that step was read, instead of computing it again. If no step is
 // queued, a plan is empty only if nothing runs and the first waiting sequence does not fit into an empty pool. The vectors of `plan` keep
 // their capacity between steps.
+//
+// Large jobs never take a whole step: while other sequences have rows to compute, those of large jobs together get half of the step's rows
+// and of its rows with logits, or more if the others need less. While others wait, they start only within half of the places and blocks,
+// and those that started before give the rest back, except the oldest one, which may need more than half of the blocks by itself.
 void plan_step(std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks_available,
                const StepLimits& limits, StepPlan& plan);
 

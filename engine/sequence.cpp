@@ -8,6 +8,13 @@
 
 namespace lorry::engine {
 
+SharedDrawing shared(Drawing drawing) { return std::make_shared<const Drawing>(std::move(drawing)); }
+
+const SharedDrawing& default_drawing() {
+    static const SharedDrawing drawing = shared({});
+    return drawing;
+}
+
 const char* name_of(FinishReason reason) { return reason == FinishReason::stop ? "stop" : "length"; }
 
 Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash& root, const Tokenizer& tokenizer)
@@ -16,8 +23,8 @@ Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash
       request_(std::move(request)),
       prompt_size_(tokens.size()),
       root_(root),
-      detokenizer_(tokenizer, request_.sampling.skip_special_tokens),
-      matcher_(request_.sampling.stop, request_.sampling.include_stop_text) {
+      detokenizer_(tokenizer, request_.drawing->sampling.skip_special_tokens),
+      matcher_(request_.drawing->sampling.stop, request_.drawing->sampling.include_stop_text) {
     result.id = request_.id;
     result.prompt_tokens = prompt_tokens();
     result.finish = FinishReason::length;
@@ -71,11 +78,12 @@ SequenceView Sequence::view() const {
     }
     view.priority = request_.priority;
     view.arrival = arrival;
+    view.large = request_.large;
     return view;
 }
 
 bool Sequence::accept(const kernels::SampleResult& drawn) {
-    const schema::Sampling& sampling = request_.sampling;
+    const schema::Sampling& sampling = request_.drawing->sampling;
     tokens.push_back(drawn.token);
     if (sampling.logprobs) result.logprobs.push_back({drawn.token, drawn.logprob, drawn.top, characters_});
 
@@ -85,7 +93,7 @@ bool Sequence::accept(const kernels::SampleResult& drawn) {
         return matcher_.push(text, drawn_count > sampling.min_tokens);
     };
     // Until min_tokens are drawn, end tokens are banned.
-    const bool is_end_token = std::ranges::find(request_.end_tokens, drawn.token) != request_.end_tokens.end();
+    const bool is_end_token = std::ranges::find(request_.drawing->end_tokens, drawn.token) != request_.drawing->end_tokens.end();
     if (is_end_token) result.finish = FinishReason::stop;
     if (!is_end_token || sampling.include_stop_text) {
         if (take_text(detokenizer_.push(drawn.token))) {

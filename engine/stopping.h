@@ -2,16 +2,16 @@
 // engine/sequence.h: each sequence has one. The engine's thread only.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace lorry::engine {
 
 class StopMatcher {
 public:
-    // include: a matched stop text stays part of the text (vLLM's include_stop_str_in_output).
-    StopMatcher(std::vector<std::string> stops, bool include) : stops_(std::move(stops)), include_(include) {}
+    // stops: not empty each; outlive the matcher. include: a matched stop text stays part of the text (vLLM's include_stop_str_in_output).
+    StopMatcher(std::span<const std::string> stops, bool include) : stops_(stops), include_(include) {}
 
     // Appends text. True if a stop text is complete; the text then ends before its first occurrence, or after it with `include`. While
     // `armed` is false (min_tokens not reached), nothing matches, and text pushed then is never part of a later match.
@@ -22,7 +22,7 @@ public:
     std::string take_certain(bool final);
 
 private:
-    std::vector<std::string> stops_;
+    std::span<const std::string> stops_;
     bool include_ = false;
     std::string text_;
     std::size_t searchable_ = 0;  // matches start here or later

@@ -17,6 +17,7 @@ void WaitingQueue::push(WaitingEntry entry) {
     const auto [place, fresh] = entries_.emplace(id, std::move(entry));
     CHECK(fresh, "a request waits only once");
     const WaitingEntry& added = place->second;
+    if (added.large) ++large_;
     Turns& entries = groups_[added.adapter].entries;
     const WaitingEntry* const was_first = entries.empty() ? nullptr : *entries.begin();
     entries.insert(&added);
@@ -30,6 +31,7 @@ void WaitingQueue::remove(RequestId id) {
     if (place == entries_.end()) return;
     const auto group = groups_.find(place->second.adapter);
     Turns& entries = group->second.entries;
+    if (place->second.large) --large_;
     const bool was_first = firsts_.erase(&place->second) > 0;
     entries.erase(&place->second);
     if (entries.empty()) {
@@ -62,6 +64,17 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
         return std::tuple((*walk.head)->priority, !overdue, overdue ? -walk.passed_over : 0, !live, (*walk.head)->arrival);
     };
     std::vector<RequestId> order;
+    std::vector<RequestId> held_back;
+    std::size_t large_left = has_others() ? context.large_max : count;
+    // Moves a head on to the next request that may have its turn.
+    const auto pass_large = [&](Walk& walk) {
+        for (; walk.head != walk.group->entries.end() && (*walk.head)->large && large_left == 0; ++walk.head) {
+            if (held_back.size() < count) held_back.push_back((*walk.head)->id);
+        }
+    };
+    const auto drop_ended = [&] { std::erase_if(walks, [](const Walk& walk) { return walk.head == walk.group->entries.end(); }); };
+    for (Walk& walk : walks) pass_large(walk);
+    drop_ended();
     while (order.size() < count && !walks.empty()) {
         const auto next = std::ranges::min_element(walks, {}, turn);
         const WaitingEntry& entry = **next->head;
@@ -69,8 +82,17 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
         for (Walk& walk : walks) walk.passed_over += entry.cost;
         next->passed_over = 0;
         next->live = true;
-        if (++next->head == next->group->entries.end()) walks.erase(next);
+        ++next->head;
+        if (entry.large && --large_left == 0) {
+            for (Walk& walk : walks) pass_large(walk);
+            drop_ended();
+        } else {
+            pass_large(*next);
+            if (next->head == next->group->entries.end()) walks.erase(next);
+        }
     }
+    held_back.resize(std::min(held_back.size(), count - order.size()));
+    order.insert(order.end(), held_back.begin(), held_back.end());
     return order;
 }
 

@@ -21,6 +21,7 @@ struct WaitingEntry {
     std::int32_t priority = 0;  // lower first
     std::uint64_t arrival = 0;  // order of submission; a preempted request keeps its own
     std::int64_t cost = 0;      // tokens that it may compute, for fairness
+    bool large = false;         // of a large job
 };
 
 class WaitingQueue {
@@ -32,6 +33,7 @@ public:
     void remove(RequestId id);
     std::size_t size() const { return entries_.size(); }
     bool empty() const { return entries_.empty(); }
+    bool has_others() const { return large_ < entries_.size(); }  // than requests of large jobs
 
     struct Context {
         std::function<bool(std::string_view adapter)> is_ready;  // on the device; others are skipped without losing their turn
@@ -39,7 +41,8 @@ public:
         // An adapter that was read, but for which those in use leave no room. Once it is overdue, only requests of the base and of
         // adapters that were passed over for as long start, so that the others run dry and it gets its place.
         std::optional<std::string_view> needs_room;
-        bool groups = true;  // false: live adapters are not favoured, so that requests start in order of arrival
+        std::size_t large_max = 0;  // so many requests of large jobs come in their order; further ones come after all others
+        bool groups = true;         // false: live adapters are not favoured, so that requests start in order of arrival
     };
     // The next `count` requests in the order in which they should start. Changes nothing.
     std::vector<RequestId> candidates(std::size_t count, const Context& context) const;
@@ -64,6 +67,7 @@ private:
     std::map<RequestId, WaitingEntry> entries_;
     std::map<std::string, Group, std::less<>> groups_;
     Turns firsts_;
+    std::size_t large_ = 0;  // requests of large jobs
 };
 
 }  // namespace lorry::engine

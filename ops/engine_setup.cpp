@@ -156,8 +156,11 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     engine::ContentHash hash;
     hash.add_text(model_->fingerprint());
     hash.add_text(backend_->info().fingerprint);
-    reply_ = std::make_unique<consumer::ReplyContext>(consumer::ReplyContext{
-        .tokenizer = tokenizer_, .base_name = base_name_of(settings), .system_fingerprint = "fp_" + hash.hex().substr(0, 16)});
+    reply_ = std::make_unique<consumer::ReplyContext>(
+        consumer::ReplyContext{.tokenizer = tokenizer_,
+                               .base_name = base_name_of(settings),
+                               .system_fingerprint = "fp_" + hash.hex().substr(0, 16),
+                               .reply_bytes_max = static_cast<std::int64_t>(settings.result_bytes_max.count)});
 }
 
 void EngineSetup::divide_memory(const SetupWishes& wishes) {

@@ -177,8 +177,22 @@ public:
             {.key = "in_flight_tokens",
              .scope = SettingScope::jobs,
              .value = "N",
-             .help = "prompt and output tokens that these jobs may come to hold; 0: a million, or two batches of the longest jobs",
-             .more = "When there are this many, reading pauses. A job that is larger than this by itself runs alone."});
+             .help = "prompt and output tokens that these jobs may come to hold; 0: two million, or four batches of the longest jobs",
+             .more = "When there are this many, reading pauses. A job that needs more than half of them is refused with status 413."});
+    Bytes in_flight_bytes =
+        row(&Settings::in_flight_bytes, {std::size_t{1} << 30},
+            {.key = "in_flight_bytes",
+             .scope = SettingScope::jobs,
+             .value = "SIZE",
+             .help = "memory that these jobs may come to take: their text, tokens, samples and log-probabilities",
+             .more = "It is estimated before a job runs. When it is used up, reading pauses. A job that needs more than half of it is "
+                     "refused with status 413."});
+    Bytes result_bytes_max = row(&Settings::result_bytes_max, {std::size_t{64} << 20},
+                                 {.key = "result_bytes_max",
+                                  .scope = SettingScope::jobs,
+                                  .value = "SIZE",
+                                  .help = "the size of the largest result; a larger one becomes the error result_too_large",
+                                  .more = "In Kafka, the results topic's `max.message.bytes` usually allows less."});
     Bytes job_bytes_max = row(&Settings::job_bytes_max, {1 << 20},
                               {.key = "job_bytes_max",
                                .scope = SettingScope::jobs,
@@ -200,7 +214,7 @@ public:
              .help = "how long running jobs may go on after SIGTERM or Ctrl-C",
              .more = "Jobs that have not ended by then run again elsewhere. In Kubernetes, set `terminationGracePeriodSeconds` to this "
                      "plus 50 s, because a worker whose brokers are away may wait 45 s for them."});
-    std::chrono::milliseconds job_timeout = row(&Settings::job_timeout, std::chrono::milliseconds(0),
+    std::chrono::milliseconds job_timeout = row(&Settings::job_timeout, std::chrono::milliseconds(3'600'000),
                                                 {.key = "job_timeout",
                                                  .scope = SettingScope::jobs,
                                                  .value = "TIME",

@@ -17,6 +17,7 @@ namespace {
 constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t model_bytes_max = 512;
 constexpr std::size_t stops_max = 16;
+constexpr std::size_t stop_bytes_max = 1024;  // of one
 constexpr std::size_t stop_ids_max = 1024;
 constexpr std::size_t requests_max = 4096;  // prompts × n, or prompts × choices: the most that one job may ask of the engine
 
@@ -135,7 +136,9 @@ FieldError read_stop(Draft& draft, const Json& value) {
     const auto add = [&](const Json& element) -> FieldError {
         const auto* word = element.as_string();
         if (word == nullptr) return wrong_type("stop", "a string or an array of strings", element);
-        if (word->empty()) return wrong_value("stop", value, "text that is not empty");
+        if (word->empty() || word->size() > stop_bytes_max) {
+            return wrong_value("stop", element, fmt::format("a text of 1 to {} bytes", stop_bytes_max));
+        }
         stop.push_back(*word);
         return {};
     };

@@ -16,6 +16,7 @@ enum class ErrorCode : std::uint8_t {
     // The record is not a job.
     null_value,
     payload_too_large,
+    job_too_large,
     invalid_json,
     invalid_custom_id,
     duplicate_custom_id,
@@ -75,6 +76,9 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
         case payload_too_large:
             return ErrorRow{"payload_too_large", 413, "The job has more bytes than `job_bytes_max` allows.",
                             "Send a smaller job, or raise the setting `job_bytes_max`."};
+        case job_too_large:
+            return ErrorRow{"job_too_large", 413, "The job asks for more tokens or memory than one job may take.",
+                            "Ask for fewer sequences, tokens or log-probabilities, or raise `in_flight_tokens` or `in_flight_bytes`."};
         case invalid_json:
             return ErrorRow{"invalid_json", 400, "The job is not a JSON object.",
                             "Send one JSON object in each record or line."};
@@ -147,8 +151,8 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
             return ErrorRow{"worker_crashed", 500, "Workers died repeatedly while they ran this job, so it is not tried again.",
                             "Find out from the logs why the workers died. Send the job again if it was not the cause."};
         case result_too_large:
-            return ErrorRow{"result_too_large", 500, "The result has more bytes than its topic accepts per record.",
-                            "Raise `max.message.bytes` of the results topic, or ask for fewer tokens, samples or log-probabilities."};
+            return ErrorRow{"result_too_large", 500, "The result has more bytes than its topic or `result_bytes_max` allows.",
+                            "Ask for fewer tokens, samples or log-probabilities, or raise the limit that the message names."};
         case result_rejected:
             return ErrorRow{"result_rejected", 500, "The broker refused the result's record.",
                             "Remove the cause that the message names, and send the job again."};

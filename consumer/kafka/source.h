@@ -44,6 +44,8 @@ public:
     ~KafkaSource() override = default;
 
     std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) override;
+    void waits(const schema::Source& source, Epoch epoch) override { careful_.waits(source, epoch); }
+    bool may_go_on(const schema::Source& source, Epoch epoch) override { return careful_.may_go_on(source, epoch); }
     bool exhausted() const override { return false; }
     std::optional<std::int64_t> backlog() override;
     void close(RevocationHandler& handler, Clock::time_point deadline) override;

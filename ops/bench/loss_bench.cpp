@@ -31,7 +31,9 @@ std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, st
         if (!prepared || prepared->requests.size() != 1) continue;
         engine::Request request = std::move(prepared->requests.front());
         request.id = static_cast<engine::RequestId>(requests.size());
-        request.sampling.temperature = 0.0;
+        engine::Drawing greedy = *request.drawing;
+        greedy.sampling.temperature = 0.0;
+        request.drawing = engine::shared(std::move(greedy));
         request.stream = false;
         request.score_begin = 0;
         requests.push_back(std::move(request));

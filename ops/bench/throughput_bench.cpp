@@ -26,7 +26,7 @@ engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shap
     engine::Request request = greedy_request(number, std::move(prompt), shape.output_tokens.draw(random));
     request.adapter = shape.models[index % shape.models.size()];
     request.stream = shape.stream;
-    request.sampling = shape.sampling;
+    request.drawing = engine::shared({.sampling = shape.sampling});
     request.seed = number;
     return request;
 }

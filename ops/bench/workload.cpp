@@ -21,7 +21,7 @@ std::vector<kernels::TokenId> made_up_prompt(const engine::ModelConfig& config, 
 
 engine::Request greedy_request(engine::RequestId id, std::vector<kernels::TokenId> prompt, std::int64_t output_tokens) {
     engine::Request request{.id = id, .prompt = std::move(prompt)};
-    request.sampling.temperature = 0.0;
+    request.drawing = engine::shared({.sampling = {.temperature = 0.0}});
     request.max_tokens = output_tokens;
     return request;
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "consumer/intake.h"
+#include "ops/pipeline_setup.h"
 #include "ops/progress_bar.h"
 #include "ops/units.h"
 
@@ -30,15 +31,18 @@ public:
     void lost(const std::vector<consumer::PartitionEpoch>&) override {}
 };
 
-// As the pipeline's intake does it, except that nothing is parked: all adapters are known.
+// As the pipeline's intake does it, except that nothing is parked: all adapters are known, and one job is there at a time.
 Expected<consumer::Submission, schema::JobError> prepare(const consumer::Delivery& delivery, consumer::Intake& intake) {
     auto job = intake.admit(delivery);
     if (!job) return unexpected(std::move(job.error().error));
-    consumer::AdmittedJob admitted{.job = std::move(*job), .epoch = delivery.epoch, .delivered = Clock::now()};
+    consumer::AdmittedJob admitted{.job = std::move(*job),
+                                   .epoch = delivery.epoch,
+                                   .delivered = Clock::now(),
+                                   .bytes = std::ssize(delivery.record.value.value_or(""))};
     consumer::ModelName model = intake.resolve(admitted);
-    auto prepared = intake.prepare(std::move(admitted), std::move(model));
-    if (!prepared) return unexpected(std::move(prepared.error().error));
-    return std::move(*prepared);
+    auto weighed = intake.weigh(std::move(admitted), std::move(model));
+    if (!weighed) return unexpected(std::move(weighed.error().error));
+    return intake.expand(std::move(*weighed));
 }
 
 void count_tokens(const consumer::Submission& prepared, DryRunReport& report) {
@@ -48,8 +52,10 @@ void count_tokens(const consumer::Submission& prepared, DryRunReport& report) {
         case schema::Work::score_choices: ++report.classifying; break;
     }
     report.prompt_tokens += plan.prompt_tokens;
-    for (const engine::Request& request : prepared.requests) report.output_tokens_max += request.max_tokens;
-    report.request_tokens_max += consumer::tokens_max_of(prepared.requests);
+    for (const engine::Request& request : prepared.requests) {
+        report.output_tokens_max += request.max_tokens;
+        report.request_tokens_max += std::ssize(request.prompt) + request.max_tokens;
+    }
 }
 
 void refuse(const consumer::Delivery& delivery, const schema::JobError& error, DryRunReport& report) {
@@ -104,7 +110,9 @@ std::optional<DryRunEstimate> DryRunReport::estimate() const {
 DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters, EngineSetup& setup, const Settings& settings) {
     DryRunReport report;
     NobodyDrains nobody;
-    consumer::Intake intake(adapters, setup.preparer(), {.worker = "dry run", .parse = {.bytes_max = settings.job_bytes_max.count}});
+    consumer::Intake intake(
+        adapters, setup.preparer(),
+        {.worker = "dry run", .parse = {.bytes_max = settings.job_bytes_max.count}, .limits = in_flight_limits(settings, setup.engine())});
     Reservoir sample(sample_batches_max * static_cast<std::size_t>(setup.options().sequences_max), sample_bytes_max);
     const std::optional<std::int64_t> total = source.backlog();
     ProgressBar bar("checking");

@@ -246,5 +246,45 @@ TEST_F(CarefulStartsTest, ForgetsWhatWaitsWhenThePartitionGoes) {
     EXPECT_EQ(owner.careful.waiting(), 0U);
 }
 
+// Pins: 640 jobs whose adapters nobody registered took the places of everyone's starts for as long as they waited.
+TEST_F(CarefulStartsTest, JobsThatWaitHoldNoPlaceAndAreListedAgainWhenTheyGoOn) {
+    Owner owner(committed, 8);
+    const auto at = [](std::int64_t offset) { return schema::Source{jobs_topic, 0, offset}; };
+    for (std::int64_t offset = 0; offset < 6; ++offset) owner.poll(offset);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(0, 1, 2));
+    for (const std::int64_t offset : {0, 1, 2}) owner.careful.waits(at(offset), owner.epoch);
+    EXPECT_EQ(owner.tracker.started(), 0U);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(3, 4, 5));
+    EXPECT_EQ(committed.starts, (std::vector<StartCount>{{3, 1}, {4, 1}, {5, 1}})) << "a job that waits is no suspect";
+
+    EXPECT_FALSE(owner.careful.may_go_on(at(0), owner.epoch)) << "three others run";
+    owner.finish(4);
+    EXPECT_FALSE(owner.careful.may_go_on(at(0), owner.epoch)) << "its start is not in a commit";
+    commit(owner);
+    EXPECT_TRUE(owner.careful.may_go_on(at(0), owner.epoch));
+    EXPECT_TRUE(owner.careful.may_go_on(at(0), owner.epoch)) << "it does not wait any more";
+    owner.careful.waits(at(1), owner.epoch);
+    owner.finish(1);
+    EXPECT_EQ(owner.tracker.waiting(), 1U) << "only the job at offset 2";
+}
+
+TEST_F(CarefulStartsTest, SuspectsDoNotWaitForJobsThatWait) {
+    committed = {.offset = 0, .holes = {}, .highest_finished = 0, .starts = {{0, 1}, {1, 1}, {2, 1}}};
+    Owner owner(committed, 8);
+    for (std::int64_t offset = 0; offset < 3; ++offset) owner.poll(offset);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(0, 1));
+    for (const std::int64_t offset : {0, 1}) owner.careful.waits({jobs_topic, 0, offset}, owner.epoch);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(2));
+    EXPECT_EQ(committed.starts, (std::vector<StartCount>{{0, 1}, {1, 1}, {2, 2}})) << "their deaths still count";
+}
+
 }  // namespace
 }  // namespace lorry::consumer

@@ -11,10 +11,8 @@
 #include <thread>
 
 #include "schema/codec.h"
-#include "tests/support/fake_exchange.h"
 #include "tests/support/golden_model.h"
-#include "tests/support/gpt2_tokenizer.h"
-#include "tests/support/hash_model.h"
+#include "tests/support/pipeline_rig.h"
 #include "tests/support/tiny_model.h"
 
 namespace lorry::consumer {
@@ -22,83 +20,10 @@ namespace {
 
 using schema::JobState;
 
-// Calls a test's functions on the observer's threads.
-struct Watcher : Observer {
-    std::function<void(const engine::EngineStats&)> at_step;
-    std::function<void(const JobObservation&)> at_finish;
-    std::function<void(const PipelineGauges&)> at_gauges;
-    std::function<void(const std::optional<OldestJob>&)> at_oldest;
-    void on_step(const engine::EngineStats& stats) override {
-        if (at_step) at_step(stats);
-    }
-    void on_finished(const JobObservation& job) override {
-        if (at_finish) at_finish(job);
-    }
-    void on_gauges(const PipelineGauges& gauges) override {
-        if (at_gauges) at_gauges(gauges);
-    }
-    void on_oldest(const std::optional<OldestJob>& job) override {
-        if (at_oldest) at_oldest(job);
-    }
-};
-
-const PartitionEpoch partition{.topic = "jobs", .partition = 0, .epoch = 1};
-
-struct Rig {
-    Rig() {
-        engine_options.kv_bytes = 400 * tests::hash_block_size;
-        options.worker = "worker-1";
-        options.commit_interval = std::chrono::milliseconds(5);
-        options.parse.bytes_max = 1 << 20;
-        model = tests::make_hash_model(200, engine_options.step_rows_max, engine_options.sample_rows_max());
-    }
-    void start() {
-        engine = std::make_unique<engine::Engine>(*model, *backend, tests::gpt2_tokenizer(), engine_options);
-        preparer = std::make_unique<Preparer>(tests::gpt2_tokenizer(), std::nullopt, model->config(),
-                                              PreparerLimits{.context_max = engine->context_max()});
-        pipeline = std::make_unique<Pipeline>(PipelineParts{.source = source,
-                                                            .sink = sink,
-                                                            .adapters = directory,
-                                                            .cancels = cancels,
-                                                            .preparer = *preparer,
-                                                            .engine = *engine,
-                                                            .reply = reply,
-                                                            .observer = observer},
-                                              options);
-    }
-    void run() {
-        start();
-        pipeline->run();
-    }
-
-    engine::EngineOptions engine_options;
-    PipelineOptions options;
-    std::unique_ptr<kernels::Backend> backend = tests::make_hash_backend();
-    std::unique_ptr<engine::Model> model;
-    tests::FakeSource source;
-    tests::FakeSink sink;
-    tests::FakeDirectory directory;
-    tests::FakeCancels cancels;
-    ReplyContext reply{.tokenizer = tests::gpt2_tokenizer(), .base_name = "tiny", .system_fingerprint = "fp_test"};
-    Watcher observer;
-    std::unique_ptr<engine::Engine> engine;
-    std::unique_ptr<Preparer> preparer;
-    std::unique_ptr<Pipeline> pipeline;
-};
-
-// A completion job over token ids; `more` are further body members, each with a leading comma.
-std::string job(const std::string& id, const std::string& more = "", const std::string& model = "base") {
-    return R"({"custom_id":")" + id + R"(","method":"POST","url":"/v1/completions","body":{"model":")" + model +
-           R"(","prompt":[1,2,3,4,5])" + more + "}}";
-}
-
-// How a job ended: "200", "400 unknown_field", "batch_expired" …
-std::string ending(const schema::Completion& completion) {
-    if (completion.failure) return std::string(name_of(schema::code_of(*completion.failure)));
-    std::string text = std::to_string(completion.status_code);
-    if (const auto* error = completion.body.find("error")) text += " " + *error->find("code")->as_string();
-    return text;
-}
+using tests::ending;
+using tests::job;
+using tests::partition;
+using Rig = tests::PipelineRig;
 
 TEST(Pipeline, AnswersEveryJobOnce) {
     Rig rig;
@@ -435,9 +360,9 @@ TEST(PipelineDeathTest, EndsTheProcessWhenTheLastStepHangs) {
 }
 
 // Many samples of long prompts would exceed the memory that a window of jobs may take.
-TEST(Pipeline, PausesWhenTheTokensInFlightAreSpentAndRunsALargerJobAlone) {
+TEST(Pipeline, KeepsWithinTheTokensInFlightAndRefusesAJobThatNeverFits) {
     Rig rig;
-    rig.options.in_flight_tokens_max = 300;
+    rig.options.in_flight.tokens = 300;
     rig.options.commit_interval = std::chrono::milliseconds(1);
     std::int64_t most = 0;
     rig.observer.at_gauges = [&](const PipelineGauges& gauges) {
@@ -449,9 +374,20 @@ TEST(Pipeline, PausesWhenTheTokensInFlightAreSpentAndRunsALargerJobAlone) {
     for (int i = 0; i < 10; ++i) rig.source.add(job("late-" + std::to_string(i), R"(,"max_tokens":20,"n":4)"));
     rig.run();
     ASSERT_EQ(rig.sink.committed.size(), 51U);
-    for (const auto& [offset, outcome] : rig.sink.committed) EXPECT_EQ(ending(std::get<schema::Completion>(outcome.record)), "200");
-    EXPECT_GE(most, 300);
-    EXPECT_LT(most, 300 + 8 * (5 + 100)) << "one job more than fits, at most";
+    for (const auto& [offset, outcome] : rig.sink.committed) {
+        EXPECT_EQ(ending(std::get<schema::Completion>(outcome.record)), offset == 40 ? "413 job_too_large" : "200") << offset;
+    }
+    EXPECT_EQ(most, 100) << "each is more than an eighth of the window, and such jobs share half of it";
+}
+
+TEST(Pipeline, DoesNotBuildAResultThatIsTooLarge) {
+    Rig rig;
+    rig.reply.reply_bytes_max = 500;
+    rig.source.add(job("large", R"(,"max_tokens":20,"logprobs":20)"));
+    rig.source.add(job("small", R"(,"max_tokens":20)"));
+    rig.run();
+    EXPECT_EQ(ending(rig.sink.completion(0)), "500 result_too_large");
+    EXPECT_EQ(ending(rig.sink.completion(1)), "200");
 }
 
 TEST(Pipeline, TellsOfTheJobThatIsInFlightTheLongest) {

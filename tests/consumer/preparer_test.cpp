@@ -37,21 +37,21 @@ engine::ModelConfig config_with_defaults() {
 
 TEST(Preparer, FieldsThatAJobLeavesOutAreTheModels) {
     const engine::Request request = prepared(config_with_defaults(), "");
-    EXPECT_EQ(request.sampling.temperature, 0.6);
-    EXPECT_EQ(request.sampling.top_p, 0.9);
-    EXPECT_EQ(request.sampling.top_k, 20);
-    EXPECT_EQ(request.sampling.min_p, 0.05);
-    EXPECT_EQ(request.sampling.repetition_penalty, 1.05);
+    EXPECT_EQ(request.drawing->sampling.temperature, 0.6);
+    EXPECT_EQ(request.drawing->sampling.top_p, 0.9);
+    EXPECT_EQ(request.drawing->sampling.top_k, 20);
+    EXPECT_EQ(request.drawing->sampling.min_p, 0.05);
+    EXPECT_EQ(request.drawing->sampling.repetition_penalty, 1.05);
 }
 
 TEST(Preparer, FieldsThatAJobGivesWinAlsoWithTheirNeutralValues) {
     const engine::Request request =
         prepared(config_with_defaults(), R"(,"temperature":0,"top_p":1,"top_k":-1,"min_p":0,"repetition_penalty":1,"max_tokens":50)");
-    EXPECT_EQ(request.sampling.temperature, 0.0);
-    EXPECT_EQ(request.sampling.top_p, 1.0);
-    EXPECT_EQ(request.sampling.top_k, 0);
-    EXPECT_EQ(request.sampling.min_p, 0.0);
-    EXPECT_EQ(request.sampling.repetition_penalty, 1.0);
+    EXPECT_EQ(request.drawing->sampling.temperature, 0.0);
+    EXPECT_EQ(request.drawing->sampling.top_p, 1.0);
+    EXPECT_EQ(request.drawing->sampling.top_k, 0);
+    EXPECT_EQ(request.drawing->sampling.min_p, 0.0);
+    EXPECT_EQ(request.drawing->sampling.repetition_penalty, 1.0);
     EXPECT_EQ(request.max_tokens, 50) << "max_new_tokens is a default, not a limit";
 }
 
@@ -66,7 +66,7 @@ TEST(Preparer, AnAnswersLengthIsTheEndpointsDefaultOrTheModelsAndFitsTheContext)
     EXPECT_EQ(longest.max_tokens, 100 - static_cast<std::int64_t>(longest.prompt.size()));
     config.max_new_tokens.reset();
     EXPECT_EQ(prepared(config, "", true).max_tokens, longest.max_tokens);
-    EXPECT_FALSE(prepared(engine::ModelConfig{.vocabulary = 50257}, "").sampling.temperature);
+    EXPECT_FALSE(prepared(engine::ModelConfig{.vocabulary = 50257}, "").drawing->sampling.temperature);
 }
 
 }  // namespace

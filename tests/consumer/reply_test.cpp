@@ -175,5 +175,46 @@ TEST(Reply, AStreamWithoutLogProbabilitiesHasNone) {
     for (const schema::Chunk& chunk : chunks) EXPECT_TRUE(chunk.chunk.find("choices")->as_array()->front().find("logprobs")->is_null());
 }
 
+// The estimate is what keeps a reply of hundreds of megabytes from being built.
+TEST(ReplyBytes, AreEstimatedWithinAFactorOfTwo) {
+    const auto expect_close = [](const ReplyPlan& plan, const std::vector<engine::Result>& results) {
+        const auto estimate = static_cast<double>(reply_bytes_of(plan, results));
+        const auto real = static_cast<double>(make_reply(context(), plan, results, {}).body.dump().size());
+        EXPECT_LT(estimate, 2 * real);
+        EXPECT_GT(estimate, real / 2);
+    };
+    const std::string prompt_text = "A prompt of some length, which the reply repeats with its log-probabilities.";
+    const std::vector<TokenId> prompt = ids_of(prompt_text);
+    engine::Result answer = Answer(prompt, " An answer that is drawn token by token, too.").result;
+    for (auto* entries : {&answer.logprobs, &answer.scores}) {
+        for (engine::TokenLogprobs& entry : *entries) {
+            entry.logprob = -1.2345678F;
+            for (TokenId id = 300; id < 320; ++id) entry.top.push_back({.token = id, .logprob = -0.1F * static_cast<float>(id)});
+        }
+    }
+    ReplyPlan plan = completion_job(prompt, prompt_text, 3);
+    expect_close(plan, {answer, answer, answer});
+    plan.job.sampling.logprobs.reset();
+    engine::Result plain = answer;
+    plain.logprobs.clear();
+    plain.scores.clear();
+    expect_close(plan, {plain, plain, plain});
+    plan.job.endpoint = schema::Endpoint::chat_completions;
+    plan.job.echo = false;
+    plan.job.sampling.logprobs = 20;
+    answer.scores.clear();
+    expect_close(plan, {answer, answer, answer});
+    ReplyPlan labels;
+    labels.job.endpoint = schema::Endpoint::classify;
+    engine::Result scored;
+    for (int i = 0; i < 100; ++i) {
+        labels.job.choices.push_back(std::to_string(i));
+        labels.choices.push_back({static_cast<TokenId>(i)});
+        scored.final_targets.push_back(-0.01F * static_cast<float>(i));
+    }
+    labels.places = {RequestPlace{}};
+    expect_close(labels, {scored});
+}
+
 }  // namespace
 }  // namespace lorry::consumer

@@ -12,9 +12,8 @@ namespace {
 Request request_of(RequestId id, std::vector<TokenId> prompt) {
     Request request{.id = id, .prompt = std::move(prompt)};
     request.max_tokens = 8;
-    request.end_tokens = {9};
+    request.drawing = shared({.sampling = {.min_tokens = 2}, .end_tokens = {9}});
     request.final_targets = {3};
-    request.sampling.min_tokens = 2;
     return request;
 }
 

@@ -40,7 +40,7 @@ struct GraphRig {
             if (with_adapter && i % 2 == 0) {
                 request.adapter = AdapterSource{.hash = inspect_adapter(folder, model->config())->hash, .folder = folder};
             }
-            request.sampling.repetition_penalty = i % 3 == 0 ? 1.3 : 1.0;
+            request.drawing = shared({.sampling = {.repetition_penalty = i % 3 == 0 ? 1.3 : 1.0}});
             engine->submit(std::move(request));
         }
         std::map<RequestId, std::vector<TokenId>> drawn;

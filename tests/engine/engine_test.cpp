@@ -84,7 +84,7 @@ TEST_P(EngineTest, StopsAtAnEndTokenAndLeavesItOutOfTheText) {
     Rig rig(GetParam(), 50);
     const auto tokens = expected_tokens(prompt_of(5, 2), 10);
     Request request = request_of(1, prompt_of(5, 2), 10);
-    request.end_tokens = {tokens[4]};
+    request.drawing = shared({.end_tokens = {tokens[4]}});
     rig.engine->submit(request);
     const auto results = rig.run();
     const std::span<const TokenId> before_end(tokens.data(), 4);
@@ -97,8 +97,7 @@ TEST_P(EngineTest, BansEndTokensUntilMinTokensWereDrawn) {
     Rig rig(GetParam(), 50);
     const auto tokens = expected_tokens(prompt_of(5, 2), 10);
     Request request = request_of(1, prompt_of(5, 2), 10);
-    request.end_tokens = {tokens[0]};
-    request.sampling.min_tokens = 3;
+    request.drawing = shared({.sampling = {.min_tokens = 3}, .end_tokens = {tokens[0]}});
     rig.engine->submit(request);
     EXPECT_GE(rig.run().at(1).tokens.size(), 3U);
 }
@@ -196,7 +195,7 @@ TEST_P(EngineTest, StreamsDeltasThatAddUpToTheText) {
     Rig rig(GetParam(), 50);
     Request request = request_of(1, prompt_of(9, 7), 40);
     request.stream = true;
-    request.sampling.stop = {"\x7F never \x7F"};
+    request.drawing = shared({.sampling = {.stop = {"\x7F never \x7F"}}});
     rig.engine->submit(request);
     std::string streamed;
     std::string text;
@@ -247,7 +246,7 @@ TEST_P(EngineTest, ComputesRowsBehindAnEndOnlyWhereItIsNotYetKnown) {
     const auto tokens = expected_tokens(prompt_of(5, 2), 10);
     Rig stopped(GetParam(), 50);
     Request request = request_of(1, prompt_of(5, 2), 10);
-    request.end_tokens = {tokens[6]};
+    request.drawing = shared({.end_tokens = {tokens[6]}});
     stopped.engine->submit(request);
     EXPECT_EQ(stopped.run().at(1).tokens.size(), 7U);
     EXPECT_EQ(static_cast<std::int64_t>(stopped.engine->stats().rows), 5 + 6 + GetParam() - 1);
@@ -399,7 +398,7 @@ TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
                     request.fork = Fork{.leader = next - 1, .tokens = static_cast<std::int64_t>(request.prompt.size()) - 1};
                 }
                 if (pick(0, 1) == 0 && request.max_tokens > 0) {
-                    request.end_tokens = {expected_tokens(request.prompt, pick(1, request.max_tokens)).back()};
+                    request.drawing = shared({.end_tokens = {expected_tokens(request.prompt, pick(1, request.max_tokens)).back()}});
                 }
                 asked.emplace(next, request);
                 rig.engine->submit(request);
@@ -422,7 +421,7 @@ TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
             ASSERT_TRUE(results.contains(id));
             const Result& result = results.at(id);
             std::vector<TokenId> expected = expected_tokens(request.prompt, request.max_tokens);
-            const auto end = std::ranges::find_first_of(expected, request.end_tokens);
+            const auto end = std::ranges::find_first_of(expected, request.drawing->end_tokens);
             if (end != expected.end()) expected.erase(end + 1, expected.end());
             EXPECT_EQ(result.tokens, expected) << "request " << id << " of round " << round;
             expect_scores(request, result);

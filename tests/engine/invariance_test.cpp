@@ -99,11 +99,11 @@ std::vector<Request> mixed_requests(const ModelConfig& config) {
         request.adapter = adapters[id % adapters.size()];
         request.max_tokens = 24;
         request.seed = id;
-        request.sampling.temperature = id % 2 == 0 ? 0.0 : 0.9;
-        request.sampling.top_p = id % 4 == 1 ? 0.8 : 1.0;
-        request.sampling.frequency_penalty = id % 5 == 0 ? 0.5 : 0.0;
-        request.sampling.repetition_penalty = id % 7 == 0 ? 1.2 : 1.0;
-        request.sampling.logprobs = 3;
+        request.drawing = shared({.sampling = {.temperature = id % 2 == 0 ? 0.0 : 0.9,
+                                               .top_p = id % 4 == 1 ? 0.8 : 1.0,
+                                               .repetition_penalty = id % 7 == 0 ? 1.2 : 1.0,
+                                               .frequency_penalty = id % 5 == 0 ? 0.5 : 0.0,
+                                               .logprobs = 3}});
         if (id % 6 == 0) request.score_begin = 1;
         if (id % 5 == 1) request.final_targets = {3, 5};
         requests.push_back(std::move(request));
@@ -256,9 +256,11 @@ TEST_P(Invariance, HoldsWhenOthersEndForkAndGoInTheMiddle) {
     const ModelConfig config = ModelRig(GetParam(), checkpoint, {}).model->config();
     std::vector<Request> requests = mixed_requests(config);
     for (Request& request : requests) {
+        Drawing drawing = *request.drawing;
         for (TokenId token = static_cast<TokenId>(request.id % 4); request.id % 3 != 0 && token < config.vocabulary; token += 12) {
-            request.end_tokens.push_back(token);
+            drawing.end_tokens.push_back(token);
         }
+        request.drawing = shared(std::move(drawing));
     }
     std::map<RequestId, std::string> expected = alone(requests);
     Request fork = requests[9];
@@ -304,8 +306,7 @@ TEST_P(Invariance, ForksUnderDynamicRopeShareBlocksOnlyWithPromptsOfTheirLength)
     leader.id = 1;
     for (TokenId i = 0; i < 70; ++i) leader.prompt.push_back((i * i * 7 + 11) % 131);
     leader.max_tokens = 12;
-    leader.sampling.temperature = 0.0;
-    leader.sampling.logprobs = 2;
+    leader.drawing = shared({.sampling = {.temperature = 0.0, .logprobs = 2}});
     Request same = leader;
     same.id = 2;
     same.fork = Fork{.leader = 1, .tokens = 69};

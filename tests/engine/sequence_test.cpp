@@ -15,7 +15,8 @@ namespace {
 struct Drawn {
     Drawn(const std::string& text, schema::Sampling sampling, bool stream) : ids(*tests::gpt2_tokenizer().encode(text, false)) {
         sampling.logprobs = 0;
-        Request request{.id = 1, .prompt = *tests::gpt2_tokenizer().encode("Say:", false), .sampling = std::move(sampling)};
+        Request request{
+            .id = 1, .prompt = *tests::gpt2_tokenizer().encode("Say:", false), .drawing = shared({.sampling = std::move(sampling)})};
         request.max_tokens = static_cast<std::int64_t>(ids.size());
         request.stream = stream;
         Sequence sequence(std::move(request), 0, {}, tests::gpt2_tokenizer());

@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace lorry::engine {
 namespace {
 
 TEST(StopMatcher, FindsAStopTextThatSpansPieces) {
-    StopMatcher matcher({"###"}, false);
+    const std::vector<std::string> stops{"###"};
+    StopMatcher matcher(stops, false);
     EXPECT_FALSE(matcher.push("answer #", true));
     EXPECT_FALSE(matcher.push("#", true));
     EXPECT_TRUE(matcher.push("# and more", true));
@@ -15,19 +19,22 @@ TEST(StopMatcher, FindsAStopTextThatSpansPieces) {
 }
 
 TEST(StopMatcher, KeepsTheStopTextWhenAskedTo) {
-    StopMatcher matcher({"END"}, true);
+    const std::vector<std::string> stops{"END"};
+    StopMatcher matcher(stops, true);
     EXPECT_TRUE(matcher.push("the END of it", true));
     EXPECT_EQ(matcher.text(), "the END");
 }
 
 TEST(StopMatcher, EndsAtTheEarliestOfSeveralStops) {
-    StopMatcher matcher({"later", "soon"}, false);
+    const std::vector<std::string> stops{"later", "soon"};
+    StopMatcher matcher(stops, false);
     EXPECT_TRUE(matcher.push("not soon, later", true));
     EXPECT_EQ(matcher.text(), "not ");
 }
 
 TEST(StopMatcher, StreamsOnlyWhatNoStopTextCanTakeBack) {
-    StopMatcher matcher({"\n\nUser:"}, false);
+    const std::vector<std::string> stops{"\n\nUser:"};
+    StopMatcher matcher(stops, false);
     matcher.push("yes\n", true);
     EXPECT_EQ(matcher.take_certain(false), "yes");
     matcher.push("\nUs", true);
@@ -39,7 +46,8 @@ TEST(StopMatcher, StreamsOnlyWhatNoStopTextCanTakeBack) {
 }
 
 TEST(StopMatcher, IgnoresStopsBeforeMinTokensWereDrawn) {
-    StopMatcher matcher({"x"}, false);
+    const std::vector<std::string> stops{"x"};
+    StopMatcher matcher(stops, false);
     EXPECT_FALSE(matcher.push("axb", false));
     EXPECT_EQ(matcher.take_certain(false), "axb");
     EXPECT_TRUE(matcher.push("cx", true));

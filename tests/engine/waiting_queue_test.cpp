@@ -103,5 +103,23 @@ TEST(WaitingQueue, NamesTheAdaptersToLoadInOrderOfNeed) {
     EXPECT_EQ(firsts(), "");
 }
 
+TEST(WaitingQueue, NamesFurtherRequestsOfLargeJobsAfterAllOthers) {
+    WaitingQueue queue(1000);
+    for (RequestId id = 1; id <= 4; ++id) queue.push({.id = id, .adapter = "", .arrival = id, .cost = 1, .large = true});
+    WaitingQueue::Context context = all_ready;
+    context.large_max = 2;
+    EXPECT_EQ(queue.candidates(3, context), (std::vector<RequestId>{1, 2, 3})) << "there are no others";
+    queue.push({.id = 5, .adapter = "", .arrival = 5, .cost = 1});
+    queue.push({.id = 6, .adapter = "a", .arrival = 6, .cost = 1});
+    queue.push({.id = 7, .adapter = "a", .arrival = 7, .cost = 1, .large = true});
+    EXPECT_EQ(queue.candidates(9, context), (std::vector<RequestId>{1, 2, 5, 6, 3, 4, 7}));
+    EXPECT_EQ(queue.candidates(5, context), (std::vector<RequestId>{1, 2, 5, 6, 3}));
+    context.large_max = 0;
+    EXPECT_EQ(queue.candidates(2, context), (std::vector<RequestId>{5, 6}));
+    queue.remove(5);
+    queue.remove(6);
+    EXPECT_FALSE(queue.has_others());
+}
+
 }  // namespace
 }  // namespace lorry::engine

@@ -229,7 +229,7 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {text_url, R"("n":true)", "field 'n' must be an integer, not a boolean"},
         {text_url, R"("best_of":2)", "400 unsupported_field best_of: field 'best_of' is 2; only the value of n, 1, is supported"},
         {text_url, R"("stop":7)", "field 'stop' must be a string or an array of strings, not a number"},
-        {text_url, R"("stop":[""])", "field 'stop' is [\"\"]; allowed is text that is not empty"},
+        {text_url, R"("stop":[""])", "field 'stop' is \"\"; allowed is a text of 1 to 1024 bytes"},
         {text_url, R"("stop":["a",1])", "field 'stop' must be a string or an array of strings, not a number"},
         {text_url, R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])", "a list of up to 16 strings"},
         {text_url, R"("stop_token_ids":[-1])", "field 'stop_token_ids[0]' is -1; allowed is a token id, 0 or more"},
@@ -361,6 +361,12 @@ TEST(ParseJobTest, WrongPromptsMessagesAndChoicesAreRefusedWithTheirPlace) {
         {text_url, R"(null)", "field 'body' must be an object, not null"},
     };
     for (const Case& wrong : cases) EXPECT_THAT(refusal(record_of(line_of(wrong.url, wrong.body))), HasSubstr(wrong.refusal)) << wrong.body;
+}
+
+TEST(ParseJobTest, AStopTextHasAtMost1024Bytes) {
+    const auto stop_of = [](std::size_t bytes) { return R"("stop":[")" + std::string(bytes, 'x') + "\"]"; };
+    EXPECT_EQ(job_with(text_url, stop_of(1024)).sampling.stop.front().size(), 1024U);
+    EXPECT_THAT(refusal_with(text_url, stop_of(1025)), HasSubstr("allowed is a text of 1 to 1024 bytes"));
 }
 
 TEST(ParseJobTest, AJobMayAskForAtMost4096Sequences) {

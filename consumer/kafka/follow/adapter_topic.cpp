@@ -12,7 +12,7 @@
 namespace lorry::consumer {
 namespace {
 
-constexpr std::size_t names_asked_max = 10'000;  // beyond that, the shared waits start over
+constexpr std::size_t names_waiting_max = 1'000;  // unknown names that are waited for at a time; jobs for others do not wait
 
 // Whether the text of a relative path stays below its root.
 bool is_below(const std::filesystem::path& path) {
@@ -84,13 +84,17 @@ AdapterTopic::Adapter* AdapterTopic::find(std::string_view model) const {
     return pinned == name->second.by_hash.end() ? nullptr : &pinned->second;
 }
 
-// Per name: otherwise thousands of jobs for a mistyped name would wait one after another and delay the jobs after them.
+// Per name: otherwise thousands of jobs for a mistyped name would wait one after another and delay the jobs after them. In total, too:
+// otherwise a stranger could make as many names wait as there is memory.
 bool AdapterTopic::has_waited(std::string_view model, Clock::time_point polled) const {
     const std::string_view name = model.substr(0, model.rfind('@'));
     const auto now = Clock::now();
     auto asked = asked_.find(name);
     if (asked == asked_.end()) {
-        if (asked_.size() >= names_asked_max) asked_.clear();
+        if (asked_.size() >= names_waiting_max) {
+            std::erase_if(asked_, [&](const auto& other) { return now - other.second.last > options_.grace; });
+        }
+        if (asked_.size() >= names_waiting_max) return true;
         asked = asked_.emplace(name, Asked{.first = polled, .last = now}).first;
     }
     auto& [first, last] = asked->second;

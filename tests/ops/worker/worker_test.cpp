@@ -272,8 +272,8 @@ TEST(WorkerObserver, NamesEachStuckJobOnce) {
 TEST(PipelineSetup, BoundsTheTokensInFlightByTheSettingOrTwoBatchesOfTheLongestJobs) {
     Settings settings;
     settings.max_batch = 64;
-    EXPECT_EQ(in_flight_tokens_of(settings, 2'048), 1'000'000);
-    EXPECT_EQ(in_flight_tokens_of(settings, 32'768), 2 * 64 * 32'768);
+    EXPECT_EQ(in_flight_tokens_of(settings, 2'048), 2'000'000);
+    EXPECT_EQ(in_flight_tokens_of(settings, 32'768), 4 * 64 * 32'768);
     settings.in_flight_tokens = 5'000;
     EXPECT_EQ(in_flight_tokens_of(settings, 32'768), 5'000);
 }

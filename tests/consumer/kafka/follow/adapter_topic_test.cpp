@@ -101,6 +101,18 @@ TEST_F(AdapterTopicTest, JobsForANameThatWasWaitedForInVainWaitNoMoreUntilTheTop
     EXPECT_GE(wait_for_never(), 2s) << "no job has asked for it lately, so its registration may be on the way";
 }
 
+// Pins: jobs for 40,000 different names waited, all of them, and everyone's jobs behind them.
+TEST_F(AdapterTopicTest, NoFurtherNameIsWaitedForWhileAThousandAre) {
+    AdapterTopic::Options patient = options();
+    patient.grace = 600s;
+    AdapterTopic directory(config, patient);
+    directory.wait_until_read(Clock::now() + 15s);
+    const auto polled = Clock::now();
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(text_of(directory.resolve(fmt::format("ghost-{}", i), polled)), "not yet");
+    EXPECT_EQ(eventually([&] { return text_of(directory.resolve("one-more", polled)); }, "unknown"), "unknown");
+    EXPECT_EQ(text_of(directory.resolve("ghost-999", polled)), "not yet");
+}
+
 TEST_F(AdapterTopicTest, ATombstoneRemovesTheNameAndBadRecordsAreCountedNotTaken) {
     add("gone", "aaaa", "inside");
     remove_adapter(config, topics.adapters(), "gone");

@@ -1,0 +1,147 @@
+// A large job beside small ones, over the hash model: the steps are the clock. Small jobs get half of the rows, places and blocks at least,
+// and the large job gets its answers all the same.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "engine/engine.h"
+#include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/hash_model.h"
+
+namespace lorry::engine {
+namespace {
+
+constexpr RequestId small_from = 10'000;  // ids of small jobs
+
+std::vector<TokenId> prompt_of(std::int64_t tokens, RequestId seed) {
+    std::vector<TokenId> prompt(static_cast<std::size_t>(tokens));
+    for (std::size_t i = 0; i < prompt.size(); ++i) {
+        prompt[i] = static_cast<TokenId>((seed * 31 + i * i * 7 + i) % static_cast<std::uint64_t>(tests::hash_vocabulary));
+    }
+    return prompt;
+}
+
+std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, std::int64_t count) {
+    std::vector<TokenId> drawn;
+    for (std::int64_t i = 0; i < count; ++i) {
+        drawn.push_back(tests::next_token(tests::hash_of(prompt)));
+        prompt.push_back(drawn.back());
+    }
+    return drawn;
+}
+
+struct Rig {
+    Rig(EngineOptions engine_options, std::int64_t blocks, std::int64_t steps_queued = 1)
+        : backend(tests::make_hash_backend(steps_queued)), options(engine_options) {
+        options.kv_bytes = static_cast<std::size_t>(blocks * tests::hash_block_size);
+        model = tests::make_hash_model(2'000, options.step_rows_max, options.sample_rows_max());
+        engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
+    }
+    void submit(RequestId id, std::int64_t prompt_tokens, std::int64_t max_tokens, std::optional<Fork> fork = std::nullopt) {
+        Request request{.id = id, .prompt = prompt_of(prompt_tokens, fork ? fork->leader : id)};
+        request.max_tokens = max_tokens;
+        request.large = id < small_from;
+        request.fork = fork;
+        if (request.fork) request.fork->tokens = prompt_tokens - 1;
+        expected[id] = expected_tokens(request.prompt, max_tokens);
+        engine->submit(std::move(request));
+    }
+    void step() {
+        ASSERT_TRUE(engine->step(output));
+        engine->check_integrity();
+        ++steps;
+        for (const Result& result : output.results) {
+            EXPECT_EQ(result.tokens, expected.at(result.id)) << "request " << result.id;
+            expected.erase(result.id);
+            ended[result.id] = steps;
+        }
+    }
+    void run() {
+        while (engine->has_work()) step();
+        EXPECT_TRUE(expected.empty());
+    }
+    std::int64_t last_small() const {
+        std::int64_t last = 0;
+        for (const auto& [id, step] : ended) last = id >= small_from ? std::max(last, step) : last;
+        return last;
+    }
+
+    std::unique_ptr<kernels::Backend> backend;
+    EngineOptions options;
+    std::unique_ptr<Model> model;
+    std::unique_ptr<Engine> engine;
+    StepOutput output;
+    std::int64_t steps = 0;
+    std::map<RequestId, std::vector<TokenId>> expected;
+    std::map<RequestId, std::int64_t> ended;  // the step in which a request ended
+};
+
+class LargeJobs : public testing::TestWithParam<std::int64_t> {};  // parameter: how many steps may be queued
+
+// 200 sequences for 8 places keep all of them for 2,500 steps. Small jobs that come later find half of the places.
+TEST_P(LargeJobs, GiveHalfOfThePlacesToOthers) {
+    Rig rig({.sequences_max = 8, .step_rows_max = 64}, 500, GetParam());
+    for (RequestId id = 1; id <= 200; ++id) rig.submit(id, 5, 100);
+    for (int i = 0; i < 20; ++i) rig.step();
+    EXPECT_EQ(rig.engine->stats().running, 8) << "alone, it has all places";
+    for (RequestId id = 0; id < 40; ++id) rig.submit(small_from + id, 5, 10);
+    const std::int64_t begin = rig.steps;
+    rig.run();
+    EXPECT_LE(rig.last_small() - begin, 40 / 4 * (10 + 3) + 10) << "four at a time, a few steps between them";
+    EXPECT_EQ(rig.engine->stats().preemptions, 4U) << "once, and not for each small job";
+}
+
+TEST_P(LargeJobs, GiveHalfOfTheRowsToOthers) {
+    Rig rig({.sequences_max = 64, .step_rows_max = 64}, 2'000, GetParam());
+    for (RequestId id = 1; id <= 4; ++id) rig.submit(id, 1'000, 1);
+    rig.step();
+    for (RequestId id = 0; id < 8; ++id) rig.submit(small_from + id, 60, 2);
+    const std::int64_t begin = rig.steps;
+    rig.run();
+    EXPECT_LE(rig.last_small() - begin, 8 * 60 / 32 + 4) << "half of 64 rows a step";
+    EXPECT_LE(rig.steps, (4 * 1'000 + 8 * 62) / 64 + 8) << "no row stays empty";
+}
+
+// The scored rows of a prompt need logits, of which a step has few.
+TEST_P(LargeJobs, LeaveRowsWithLogitsToOthers) {
+    Rig rig({.sequences_max = 8, .step_rows_max = 512}, 2'000, GetParam());
+    Request scored{.id = 1, .prompt = prompt_of(1'500, 1), .max_tokens = 1, .large = true, .score_begin = 0};
+    rig.expected[1] = expected_tokens(scored.prompt, 1);
+    rig.engine->submit(scored);
+    rig.step();
+    for (RequestId id = 0; id < 4; ++id) rig.submit(small_from + id, 20, 4);
+    const std::int64_t begin = rig.steps;
+    rig.run();
+    EXPECT_LE(rig.last_small() - begin, 8);
+    EXPECT_GE(rig.steps, 1'500 / 64) << "it went on for longer";
+}
+
+TEST_P(LargeJobs, GiveHalfOfTheBlocksToOthers) {
+    Rig rig({.sequences_max = 64, .step_rows_max = 512}, 200, GetParam());
+    for (RequestId id = 1; id <= 32; ++id) rig.submit(id, 40, 200);
+    for (int i = 0; i < 60; ++i) rig.step();
+    EXPECT_GE(rig.engine->stats().kv_blocks_used, 150) << "alone, it fills the cache";
+    for (RequestId id = 0; id < 20; ++id) rig.submit(small_from + id, 30, 10);
+    const std::int64_t begin = rig.steps;
+    rig.run();
+    EXPECT_LE(rig.last_small() - begin, 20 / 5 * (10 + 3) + 20) << "half of the cache holds nine of the small ones";
+}
+
+// Pins: the copied blocks of 60 forks that waited stayed held while running sequences were preempted for want of blocks.
+TEST_P(LargeJobs, ForksThatWaitGiveTheirBlocksToThoseThatRun) {
+    Rig rig({.sequences_max = 4, .step_rows_max = 512}, 110, GetParam());
+    rig.submit(1, 30, 60);
+    for (RequestId id = 2; id <= 60; ++id) rig.submit(id, 30, 60, Fork{.leader = 1});
+    rig.submit(small_from, 40, 60);
+    rig.submit(small_from + 1, 40, 60);
+    rig.run();
+    EXPECT_LE(rig.last_small(), 60 + 3) << "they were never held up";
+    EXPECT_EQ(rig.engine->stats().preemptions, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(StepsQueued, LargeJobs, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace lorry::engine
