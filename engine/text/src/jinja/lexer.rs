@@ -262,7 +262,7 @@ impl<'s> Lexer<'s> {
         let token = if is_float {
             digits.replace('_', "").parse().ok().map(Token::Float)
         } else {
-            number::integer_from(digits, 0).map(Token::Integer)
+            number::integer_from(digits, 0).map_err(|error| error.at(self.line))?.map(Token::Integer)
         };
         let Some(token) = token else { return self.error("a number is too large") };
         self.push(token);

@@ -1,20 +1,23 @@
-//! What one rendering may use, so that a template ends as an error and not as a worker without memory, time or stack. A part of jinja/ that
-//! loops over values or makes text asks the meter first.
+//! What one rendering may use, so that a template ends as an error and not as a worker without memory, time or stack.
+//!
+//! Memory: values charge what they take when they are made (value.rs, dict.rs), and a text that can become larger than what it is made of
+//! is made with writer.rs, which charges before it grows. What is freed again is not given back. Time: a statement, an expression and an
+//! item are a step; what reads texts charges their bytes. Stack: each level of statements, expressions, calls and generators is counted.
 
 use std::cell::Cell;
 
 use super::error::{failed, Result};
-use super::value::Value;
 
-/// Expressions, statements and elements of lists that a rendering may touch: seconds of work.
+/// Seconds of work.
 const STEPS_MAX: u64 = 20_000_000;
-/// Bytes of text and of lists that a rendering may make, intermediate ones included.
+/// Bytes that a rendering may make, intermediate ones included. Texts are copied when they are finished, so that the process can need a
+/// multiple for a moment.
 const BYTES_MAX: u64 = 256 << 20;
 /// Bytes that are read in the time of a step.
 const READ_PER_STEP: usize = 64;
-/// What an item takes in a list.
-const ITEM_BYTES: usize = 32;
-/// Statements, expressions and macro calls within each other while rendering.
+/// What a small object takes besides its items, with the allocator's part.
+pub const OBJECT_BYTES: usize = 64;
+/// Statements, expressions, calls and generators within each other while rendering. The thread needs 1 MiB of stack for them.
 const DEPTH_MAX: u32 = 600;
 /// Statements and expressions within each other in a source, and lists within lists as values.
 pub const NESTING_MAX: u32 = 200;
@@ -36,8 +39,8 @@ impl Meter {
         Ok(())
     }
 
-    pub fn text(&self, bytes: usize) -> Result<()> {
-        let total = self.bytes.get().saturating_add(bytes as u64);
+    pub fn bytes(&self, count: usize) -> Result<()> {
+        let total = self.bytes.get().saturating_add(count as u64);
         self.bytes.set(total);
         if total > BYTES_MAX {
             return Err(failed(format!("the template makes more than {} MiB of text and lists", BYTES_MAX >> 20)));
@@ -45,15 +48,9 @@ impl Meter {
         Ok(())
     }
 
-    /// For a list of so many items.
-    pub fn items(&self, count: usize) -> Result<()> {
-        self.steps(count)?;
-        self.text(count.saturating_mul(ITEM_BYTES))
-    }
-
-    /// For an operation that may read the whole of a text.
-    pub fn read(&self, value: &Value) -> Result<()> {
-        self.steps(value.as_text().map_or(0, |text| text.len() / READ_PER_STEP))
+    /// The time of an operation that may read this many bytes of text.
+    pub fn read(&self, bytes: usize) -> Result<()> {
+        self.steps(bytes / READ_PER_STEP)
     }
 
     /// One level deeper; leave() must follow if there is no error.

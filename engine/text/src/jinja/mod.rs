@@ -9,29 +9,36 @@
 
 mod arguments;
 mod ast;
+mod dict;
 mod error;
 mod filters;
 mod format;
 mod format_spec;
 mod functions;
+mod generators;
 mod interpreter;
+mod jinja_tests;
 mod json;
 mod lexer;
 mod limits;
 mod list_filters;
 mod lookup;
+mod loops;
+mod message_contents;
 mod methods;
 mod number;
 mod operators;
 mod parser;
 mod parser_statements;
 mod parser_suffixes;
+mod scopes;
 mod sequences;
 mod string_methods;
-mod tests;
+mod symbols;
 mod text;
 mod unicode;
 mod value;
+mod writer;
 
 use serde_json::{Map, Value as Json};
 
@@ -39,7 +46,7 @@ pub use error::{Error, Kind as ErrorKind};
 
 /// A template that was read without errors. Any number of threads may share it.
 pub struct Template {
-    tree: ast::Template,
+    tree: ast::Tree,
 }
 
 impl Template {

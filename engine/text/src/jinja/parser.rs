@@ -1,37 +1,26 @@
 //! Reads the expressions of a template; parser_suffixes.rs reads what follows a value, parser_statements.rs the tags. All follow jinja2's
 //! parser rule by rule, so that precedence and what is an error are the same. Called by mod.rs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::ast::{Comparison, Expression, Kind, Name, Operator, Statement, Template};
+use super::ast::{Body, Comparison, Expression, Kind, Name, Operator, Statement, Tree};
 use super::error::{Error, Result};
 use super::lexer::{tokens_of, Token};
 use super::limits::NESTING_MAX;
+use super::{message_contents, symbols};
 
-pub fn parse(source: &str) -> Result<Template> {
+pub fn parse(source: &str) -> Result<Tree> {
     let tokens = tokens_of(source)?;
-    let mut parser = Parser {
-        tokens,
-        position: 0,
-        nesting: 0,
-        blocks: HashMap::new(),
-        uses: Vec::new(),
-        conditions: 0,
-        loops: 0,
-        scopes: 0,
-        mentioned: HashSet::new(),
-        set_later: Vec::new(),
-        contents: Vec::new(),
-        walks_contents: false,
-        tests_types: false,
-    };
+    let mut parser = Parser { tokens, position: 0, nesting: 0, blocks: HashMap::new(), uses: Vec::new(), conditions: 0, loops: 0 };
     let body = parser.statements(&[])?;
     if *parser.current() != Token::End {
         return parser.unexpected("a known tag");
     }
-    let wants_parts = parser.walks_contents && !parser.tests_types;
-    Ok(Template { body, blocks: parser.blocks, set_later: parser.set_later, wants_parts })
+    let mut tree = Tree { body: body_of(body), blocks: parser.blocks, wants_parts: false };
+    tree.wants_parts = message_contents::wants_parts(&tree);
+    symbols::find_set_later(&mut tree);
+    Ok(tree)
 }
 
 /// The special names that the body of a macro uses.
@@ -46,22 +35,18 @@ pub struct Parser {
     tokens: Vec<(Token, u32)>,
     position: usize,
     nesting: u32,
-    pub(super) blocks: HashMap<Name, Vec<Statement>>,
+    pub(super) blocks: HashMap<Name, Body>,
     /// One for each macro around the current position.
     pub(super) uses: Vec<Uses>,
     /// `if` around the current position: within, an unknown filter is an error only when it is used.
     pub(super) conditions: u32,
     /// `for` around the current position within the same macro: `break` and `continue` need one.
     pub(super) loops: u32,
-    /// Scopes around the current position within the template's own.
-    pub(super) scopes: u32,
-    /// Variables that the template's own scope has read or set up to the current position.
-    mentioned: HashSet<Name>,
-    set_later: Vec<Name>,
-    /// Variables that were set to the content of a message.
-    pub(super) contents: Vec<Name>,
-    pub(super) walks_contents: bool,
-    pub(super) tests_types: bool,
+}
+
+/// A body whose set_later symbols.rs finds.
+pub(super) fn body_of(statements: Vec<Statement>) -> Body {
+    Body { statements, set_later: Vec::new() }
 }
 
 pub(super) fn height_of<'e>(expressions: impl IntoIterator<Item = &'e Expression>) -> u32 {
@@ -348,17 +333,7 @@ impl Parser {
         self.make(line, kind, 0)
     }
 
-    /// The template's own scope has a variable of its own from the start if it sets it before it reads it.
-    pub(super) fn note_set(&mut self, name: &Name) {
-        if self.scopes == 0 && self.mentioned.insert(name.clone()) && self.conditions == 0 {
-            self.set_later.push(name.clone());
-        }
-    }
-
     fn note_use(&mut self, name: &str) {
-        if self.scopes == 0 {
-            self.mentioned.insert(Arc::from(name));
-        }
         for uses in &mut self.uses {
             match name {
                 "caller" => uses.caller = true,
@@ -396,40 +371,38 @@ impl Parser {
         }
     }
 
+    /// Items with commas between them, and perhaps one at the end, from the opening bracket to the closing one.
+    pub(super) fn bracketed(&mut self, [open, close]: [&str; 2], mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        self.expect_operator(open)?;
+        while !self.is_operator(close) {
+            item(self)?;
+            if !self.is_operator(close) {
+                self.expect_operator(",")?;
+            }
+        }
+        self.expect_operator(close)
+    }
+
     fn list(&mut self) -> Result<Expression> {
         let line = self.line();
-        self.expect_operator("[")?;
         let mut items = Vec::new();
-        while !self.is_operator("]") {
-            if !items.is_empty() {
-                self.expect_operator(",")?;
-                if self.is_operator("]") {
-                    break;
-                }
-            }
-            items.push(self.expression()?);
-        }
-        self.expect_operator("]")?;
+        self.bracketed(["[", "]"], |parser| {
+            items.push(parser.expression()?);
+            Ok(())
+        })?;
         let below = height_of(&items);
         self.make(line, Kind::List(items), below)
     }
 
     fn dict(&mut self) -> Result<Expression> {
         let line = self.line();
-        self.expect_operator("{")?;
         let mut items = Vec::new();
-        while !self.is_operator("}") {
-            if !items.is_empty() {
-                self.expect_operator(",")?;
-                if self.is_operator("}") {
-                    break;
-                }
-            }
-            let key = self.expression()?;
-            self.expect_operator(":")?;
-            items.push((key, self.expression()?));
-        }
-        self.expect_operator("}")?;
+        self.bracketed(["{", "}"], |parser| {
+            let key = parser.expression()?;
+            parser.expect_operator(":")?;
+            items.push((key, parser.expression()?));
+            Ok(())
+        })?;
         let below = height_of(items.iter().flat_map(|(key, value)| [key, value]));
         self.make(line, Kind::Dict(items), below)
     }
