@@ -52,7 +52,9 @@ public:
     bool boolean(bool value) override { return add(Json(value)); }
     bool number_integer(number_integer_t value) override { return add(Json(std::int64_t{value})); }
     bool number_unsigned(number_unsigned_t value) override { return add(Json(std::uint64_t{value})); }
-    bool number_float(number_float_t value, const string_t&) override { return add(Json(value)); }
+    bool number_float(number_float_t value, const string_t& text) override {
+        return add(text.find_first_of(".eE") == text.npos ? Json::large_integer(text) : Json(value));
+    }
     bool string(string_t& value) override { return add(Json(std::move(value))); }
     bool binary(binary_t&) override { return false; }
     bool start_object(std::size_t) override { return open(Json::Object()); }
@@ -234,6 +236,8 @@ void write(const Json& value, std::string& out) {
         out += *boolean ? "true" : "false";
     } else if (value.is_integer()) {
         write_integer(*value.as_integer(), out);
+    } else if (const auto* digits = value.as_large_integer()) {
+        out += *digits;
     } else if (const auto number = value.as_number()) {
         write_real(*number, out);
     } else {
@@ -253,8 +257,14 @@ Json::Json(std::uint64_t value) {
     if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
         value_ = static_cast<std::int64_t>(value);
     } else {
-        value_ = static_cast<double>(value);
+        *this = large_integer(std::to_string(value));
     }
+}
+
+Json Json::large_integer(std::string digits) {
+    Json made;
+    made.value_ = LargeInteger{std::move(digits)};
+    return made;
 }
 
 Expected<Json, std::string> Json::parse(std::string_view text) {
@@ -286,7 +296,18 @@ std::optional<std::int64_t> Json::as_integer() const {
 std::optional<double> Json::as_number() const {
     if (const auto* integer = std::get_if<std::int64_t>(&value_)) return static_cast<double>(*integer);
     if (const auto* real = std::get_if<double>(&value_)) return *real;
+    if (const auto* digits = as_large_integer()) {
+        double nearest = 0;
+        const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), nearest);
+        CHECK(error == std::errc(), "the parser has read the digits");
+        return nearest;
+    }
     return std::nullopt;
+}
+
+const std::string* Json::as_large_integer() const {
+    const auto* large = std::get_if<LargeInteger>(&value_);
+    return large == nullptr ? nullptr : &large->digits;
 }
 
 const Json* Json::find(std::string_view key) const {

@@ -33,7 +33,7 @@ public:
     Json(int value) : value_(std::int64_t{value}) {}
     Json(unsigned value) : value_(std::int64_t{value}) {}
     Json(std::int64_t value) : value_(value) {}
-    Json(std::uint64_t value);  // as an integer while it fits, else as a real
+    Json(std::uint64_t value);
     Json(double value) : value_(value) {}
     Json(float value) : value_(double{value}) {}
     Json(const char* value) : value_(std::string(value)) {}
@@ -48,10 +48,11 @@ public:
 
     static Json object(std::initializer_list<Member> members) { return Json(Object(members)); }
     static Json array(std::initializer_list<Json> elements) { return Json(Array(elements)); }
+    // An integer beyond 64 bits with a sign, which dump() writes with these digits: a number, but neither an integer nor exact as a real.
+    static Json large_integer(std::string digits);
 
     // Reads one JSON text in time n log n of its bytes. The error says what is wrong and at which byte; it is short and valid UTF-8.
-    // Refused: invalid UTF-8, NaN, numbers beyond a double's range, trailing text, nesting deeper than 100. Integers beyond
-    // 64 bits become reals.
+    // Refused: invalid UTF-8, NaN, numbers beyond a double's range, trailing text, nesting deeper than 100.
     static Expected<Json, std::string> parse(std::string_view text);
 
     bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
@@ -60,7 +61,7 @@ public:
     bool is_string() const { return std::holds_alternative<std::string>(value_); }
     bool is_bool() const { return std::holds_alternative<bool>(value_); }
     bool is_integer() const { return std::holds_alternative<std::int64_t>(value_); }
-    bool is_number() const { return is_integer() || std::holds_alternative<double>(value_); }
+    bool is_number() const { return as_number().has_value(); }
 
     // The value if it is of that kind, else nullptr or nullopt.
     const Object* as_object() const { return std::get_if<Object>(&value_); }
@@ -69,6 +70,7 @@ public:
     std::optional<bool> as_bool() const;
     std::optional<std::int64_t> as_integer() const;  // also a real with an integral value, such as 3.0
     std::optional<double> as_number() const;
+    const std::string* as_large_integer() const;  // the digits
 
     // The member of that name, or nullptr if this is not an object or has no such member.
     const Json* find(std::string_view key) const;
@@ -76,14 +78,18 @@ public:
     void set(std::string key, Json value);
     void push(Json value);  // the same for arrays
 
-    // Compact text in UTF-8; reals in the shortest form that reads back equal, 1.0 stays "1.0". Strings must be valid UTF-8 and reals
-    // finite (CHECK): apply repair_utf8 to text from outside.
+    // Compact text in UTF-8; integers with all their digits, reals in the shortest form that reads back equal, 1.0 stays "1.0". Strings
+    // must be valid UTF-8 and reals finite (CHECK): apply repair_utf8 to text from outside.
     std::string dump() const;
     // "null", "boolean", "integer", "number", "string", "array" or "object", for error messages.
     const char* kind() const;
 
 private:
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
+    struct LargeInteger {
+        std::string digits;
+    };
+
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object, LargeInteger> value_;
 };
 
 // The string value of member `key` of the outermost object, found without building a tree: for texts too large to hold. nullopt: the text

@@ -204,7 +204,7 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {text_url, R"("logit_bias":{"5":101})", "field 'logit_bias.5' is 101; allowed is -100 to 100"},
         {text_url, R"("logit_bias":{"5":"a"})", "field 'logit_bias.5' must be a number, not a string"},
         {text_url, R"("seed":1.5)", "field 'seed' is 1.5"},
-        {text_url, R"("seed":9223372036854775808)", "field 'seed' is 9223372036854775808.0; allowed is an integer from"},
+        {text_url, R"("seed":9223372036854775808)", "field 'seed' is 9223372036854775808; allowed is an integer from"},
         {text_url, R"("n":0)", "field 'n' is 0; allowed is an integer from 1 to 128"},
         {text_url, R"("n":129)", "field 'n' is 129"},
         {text_url, R"("n":true)", "field 'n' must be an integer, not a boolean"},

@@ -52,12 +52,17 @@ TEST(JsonTest, EachSpecialByteIsWrittenAtEachPlaceOfAText) {
     }
 }
 
-TEST(JsonTest, IntegersStayIntegersAndBeyond64BitsBecomeReals) {
+TEST(JsonTest, IntegersStayIntegersAndBeyond64BitsKeepTheirDigits) {
     EXPECT_EQ(parsed("9223372036854775807").as_integer(), 9223372036854775807);
     EXPECT_EQ(parsed("-9223372036854775808").as_integer(), std::numeric_limits<std::int64_t>::min());
     EXPECT_FALSE(parsed("9223372036854775808").is_integer());
     EXPECT_EQ(parsed("9223372036854775808").as_number(), 9223372036854775808.0);
     EXPECT_EQ(parsed("36893488147419103232").as_number(), 36893488147419103232.0);
+    for (const char* large : {"9223372036854775808", "-9223372036854775809", "123456789012345678901234567890"}) {
+        EXPECT_TRUE(parsed(large).is_number());
+        EXPECT_EQ(parsed(large).dump(), large);
+        EXPECT_STREQ(parsed(large).kind(), "number");
+    }
     EXPECT_EQ(parsed("3.0").as_integer(), 3);
     EXPECT_EQ(parsed("3.5").as_integer(), std::nullopt);
     EXPECT_EQ(parsed("1e300").as_integer(), std::nullopt);

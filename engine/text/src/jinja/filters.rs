@@ -9,7 +9,7 @@ use super::format::percent;
 use super::generators::items_of;
 use super::interpreter::Interpreter;
 use super::json::{json_of, Style};
-use super::limits::Meter;
+use super::limits::{Meter, CHARACTERS_PER_STEP};
 use super::list_filters::LIST_FILTERS;
 use super::lookup;
 use super::number::{float_from, integer_from, truncated};
@@ -161,6 +161,7 @@ fn title(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> R
 fn word_count(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("wordcount")?;
     let text = str_of(&value, interpreter.meter)?;
+    interpreter.meter.steps(text.len() / CHARACTERS_PER_STEP)?;
     let words = text.split(|character| !is_word(character)).filter(|word| !word.is_empty()).count();
     Ok(Value::Integer(words as i128))
 }

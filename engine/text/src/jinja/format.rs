@@ -73,11 +73,11 @@ impl Formatter<'_> {
         let flags_length = rest.find(|character| !"-+ #0".contains(character)).unwrap_or(rest.len());
         let (flags, after) = rest.split_at(flags_length);
         rest = after;
-        let width = size(&mut rest)?.unwrap_or(0);
+        let width = width_of(&mut rest)?.unwrap_or(0);
         let precision = match rest.strip_prefix('.') {
             Some(after) => {
                 rest = after;
-                Some(size(&mut rest)?.unwrap_or(0))
+                Some(width_of(&mut rest)?.unwrap_or(0))
             }
             None => None,
         };
@@ -153,7 +153,7 @@ impl Formatter<'_> {
     }
 }
 
-fn size(rest: &mut &str) -> Result<Option<usize>> {
+fn width_of(rest: &mut &str) -> Result<Option<usize>> {
     if rest.starts_with('*') {
         return Err(failed("`*` as a width of `%` is not supported"));
     }

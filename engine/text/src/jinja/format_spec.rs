@@ -1,9 +1,9 @@
 //! str.format and Python's format specifications. Called by string_methods.rs; format.rs shares how numbers are written.
 
 use super::arguments::Arguments;
-use super::error::{failed, Result};
+use super::error::{failed, shown, Result};
 use super::interpreter::Interpreter;
-use super::list_filters::key_of;
+use super::list_filters::path_key;
 use super::lookup;
 use super::number::{digits_of, float_text, leading_size};
 use super::operators::float_of;
@@ -184,7 +184,7 @@ fn argument(interpreter: &mut Interpreter, path: &str, arguments: &Arguments, ne
         } else {
             let inner = rest.strip_prefix('[').ok_or_else(|| failed("format: a field that is not well formed"))?;
             let end = inner.find(']').ok_or_else(|| failed("format: `[` has no end"))?;
-            let key = key_of(&inner[..end], interpreter)?;
+            let key = path_key(&inner[..end], interpreter)?;
             value = lookup::item(interpreter, &value, &key)?;
             rest = &inner[end + 1..];
         }
@@ -271,7 +271,7 @@ impl<'s> Spec<'s> {
                 let text = float_text(real.abs(), ["nan", "inf", "inf"]);
                 padded_number(real.is_sign_negative() && !real.is_nan(), "", &text, layout, out)
             }
-            (value, kind) => Err(failed(format!("format: the type {kind:?} for {} is not supported", value.type_name()))),
+            (value, kind) => Err(failed(format!("format: the type {} for {} is not supported", shown(kind), value.type_name()))),
         }
     }
 

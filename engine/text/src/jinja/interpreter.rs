@@ -88,6 +88,8 @@ impl Interpreter<'_> {
 
     /// Runs `work` with a new scope within `parent`, in which `set_later` are not there yet.
     fn scoped<T>(&mut self, parent: usize, set_later: &[Name], work: impl FnOnce(&mut Self, usize) -> Result<T>) -> Result<T> {
+        // A scope takes the time of some steps.
+        self.meter.steps(3)?;
         let scope = self.scopes.enter(parent);
         self.scopes.hide(scope, set_later)?;
         let result = work(self, scope)?;

@@ -20,18 +20,18 @@ pub struct Style {
 }
 
 pub fn json_of(value: &Value, style: &Style, meter: &Meter) -> Result<Value> {
-    let mut json = Json { style, meter, out: Writer::new(meter) };
+    let mut json = JsonWriter { style, meter, out: Writer::new(meter) };
     json.value(value, 0)?;
     Ok(json.out.value())
 }
 
-struct Json<'w> {
+struct JsonWriter<'w> {
     style: &'w Style,
     meter: &'w Meter,
     out: Writer<'w>,
 }
 
-impl Json<'_> {
+impl JsonWriter<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<()> {
         self.meter.steps(1)?;
         match value {

@@ -47,7 +47,7 @@ struct Path {
 }
 
 /// A part of a path: an index if it is all digits, otherwise a name.
-pub fn key_of(part: &str, interpreter: &Interpreter) -> Result<Value> {
+pub fn path_key(part: &str, interpreter: &Interpreter) -> Result<Value> {
     match part.bytes().all(|byte| byte.is_ascii_digit()) && !part.is_empty() {
         true => part.parse().map(Value::Integer).map_err(|_| failed("an index that is too large")),
         // Python would take them for an index too.
@@ -62,7 +62,7 @@ impl Path {
     fn of(attribute: Value, default: Option<Value>, interpreter: &Interpreter) -> Result<Self> {
         let keys = match &attribute {
             Value::None => Items::default(),
-            Value::Text { text, .. } => Items::collect(text.split('.').map(|part| key_of(part, interpreter)), interpreter.meter)?,
+            Value::Text { text, .. } => Items::collect(text.split('.').map(|part| path_key(part, interpreter)), interpreter.meter)?,
             _ => Items::copy([attribute], 1, interpreter.meter)?,
         };
         Ok(Path { keys, default: default.filter(|default| !matches!(default, Value::None)) })
@@ -293,10 +293,7 @@ fn batch(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> R
     let held = depth_of(&fill);
     generator(interpreter, &value, held, move |interpreter, cursor| {
         let meter = interpreter.meter;
-        let mut row = Items::default();
-        if let Some(item) = pending.take() {
-            row.push(item, meter)?;
-        }
+        let mut row = Items::collect(pending.take().map(Ok), meter)?;
         while pending.is_none() {
             match (cursor.next(interpreter)?, &fill) {
                 (Some(item), _) if row.len() == count => pending = Some(item),

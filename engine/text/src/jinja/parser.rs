@@ -7,10 +7,13 @@ use std::sync::Arc;
 use super::ast::{Body, Comparison, Expression, Kind, Name, Operator, Statement, Tree};
 use super::error::{Error, Result};
 use super::lexer::{tokens_of, Token};
-use super::limits::NESTING_MAX;
+use super::limits::{is_stack_used, NESTING_MAX, SOURCE_MAX, SOURCE_NESTING_MAX};
 use super::{message_contents, symbols};
 
 pub fn parse(source: &str) -> Result<Tree> {
+    if source.len() > SOURCE_MAX {
+        return Err(Error::syntax(1, format!("the template is longer than {} MiB", SOURCE_MAX >> 20)));
+    }
     let tokens = tokens_of(source)?;
     let mut parser = Parser { tokens, position: 0, nesting: 0, blocks: HashMap::new(), uses: Vec::new(), conditions: 0, loops: 0 };
     let body = parser.statements(&[])?;
@@ -124,8 +127,8 @@ impl Parser {
     /// Runs `rule` one level deeper.
     pub(super) fn nested<T>(&mut self, rule: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.nesting += 1;
-        if self.nesting > NESTING_MAX {
-            return self.error(format!("more than {NESTING_MAX} levels within each other"));
+        if self.nesting > SOURCE_NESTING_MAX || is_stack_used(self) {
+            return self.error(format!("more than {SOURCE_NESTING_MAX} levels within each other"));
         }
         let result = rule(self);
         self.nesting -= 1;

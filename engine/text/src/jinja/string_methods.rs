@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use super::arguments::{integer, integer_or, is_true, size, text, Arguments};
-use super::error::{failed, Result};
+use super::error::{failed, shown, Result};
 use super::format_spec::format_method;
 use super::generators::{items_of, Cursor};
 use super::interpreter::Interpreter;
-use super::limits::Meter;
+use super::limits::{Meter, CHARACTERS_PER_STEP};
 use super::unicode::{self, is_space, split_lines};
 use super::value::{Items, Value};
 use super::writer::Writer;
@@ -72,6 +72,7 @@ pub fn call_string_method(interpreter: &mut Interpreter, own: &str, safe: bool, 
     let result = match name {
         _ if name.starts_with("is") => {
             arguments.none(name)?;
+            meter.steps(own.len() / CHARACTERS_PER_STEP)?;
             return classify(own, name).map(Value::Bool);
         }
         _ if safe && ESCAPING.contains(&name) => return escaping(interpreter, own, name, arguments),
@@ -304,7 +305,7 @@ fn find(own: &str, name: &str, arguments: Arguments) -> Result<Value> {
     });
     match found {
         Some(at) => Ok(Value::Integer(at as i128)),
-        None if name.ends_with("index") => Err(failed(format!("{name}: the string does not contain {part:?}"))),
+        None if name.ends_with("index") => Err(failed(format!("{name}: the string does not contain {}", shown(part)))),
         None => Ok(Value::Integer(-1)),
     }
 }
@@ -467,18 +468,17 @@ fn padded(own: &str, name: &str, arguments: Arguments, meter: &Meter) -> Result<
 
 fn expand_tabs(own: &str, width: usize, meter: &Meter) -> Result<Value> {
     let mut out = Writer::new(meter);
-    let mut column = 0;
-    for character in own.chars() {
-        match character {
-            '\t' => {
-                let spaces = if width == 0 { 0 } else { width - column % width };
+    for line in own.split_inclusive(['\n', '\r']) {
+        let mut column = 0;
+        for (index, part) in line.split('\t').enumerate() {
+            meter.steps(1)?;
+            if index > 0 && width > 0 {
+                let spaces = width - column % width;
                 out.push_repeated(" ", spaces)?;
                 column += spaces;
             }
-            _ => {
-                out.push_char(character)?;
-                column = if matches!(character, '\n' | '\r') { 0 } else { column + 1 };
-            }
+            out.push(part)?;
+            column += part.chars().count();
         }
     }
     Ok(out.value())

@@ -1,6 +1,7 @@
-//! Finds the variables that a scope sets and that are missing in it until then, as jinja2's compiler does (idtracking.py): a scope has a
-//! variable of its own, and does not see one of that name outside, if it sets the variable before it reads it, outside of `if`, and no scope
-//! around it knows the name. Called by the parser when the whole template is read, because scopes see what those around them read later.
+//! Finds the variables that a scope sets and that are missing in it until then, as jinja2's compiler does (its module idtracking): a scope
+//! has a variable of its own, and does not see one of that name outside, if it sets the variable before it reads it, outside of `if`, and
+//! no scope around it knows the name. Called by the parser when the whole template is read, because scopes see what those around them read
+//! later.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! str and repr of values, the same as Python's to the byte, because the prompts that models were trained on were made with them. Used by the
-//! interpreter for output, and by filters and methods.
+//! str and repr of values, the same as Python's to the byte, because the prompts that models were trained on were made with them. Used by
+//! the interpreter for output, and by filters and methods.
 
 use super::ast::Name;
 use super::error::{failed, Result};
 use super::generators::plain_items_of;
-use super::limits::Meter;
+use super::limits::{Meter, CHARACTERS_PER_STEP};
 use super::number::float_text;
 use super::unicode::is_printable;
 use super::value::{Value, View};
@@ -34,11 +34,11 @@ fn write_repr(value: &Value, meter: &Meter, out: &mut Writer) -> Result<()> {
         Value::Bool(truth) => out.push(if *truth { "True" } else { "False" }),
         Value::Integer(integer) => out.push(&integer.to_string()),
         Value::Float(real) => out.push(&float_text(*real, ["nan", "inf", "-inf"])),
-        Value::Text { text, safe: false } => write_string_repr(text, out),
-        Value::Text { text, safe: true } => {
-            out.push("Markup(")?;
+        Value::Text { text, safe } => {
+            meter.steps(text.len() / CHARACTERS_PER_STEP)?;
+            out.push(if *safe { "Markup(" } else { "" })?;
             write_string_repr(text, out)?;
-            out.push(")")
+            out.push(if *safe { ")" } else { "" })
         }
         Value::List(list) => write_items(&list.items, ("[", "]"), meter, out),
         Value::Tuple(tuple) => write_items(&tuple.items, ("(", if tuple.items.len() == 1 { ",)" } else { ")" }), meter, out),

@@ -27,11 +27,7 @@ pub fn trim_end(text: &str) -> &str {
 
 pub fn is_letter(character: char) -> bool {
     static LETTER: LazyLock<Regex> = LazyLock::new(|| class(r"^\p{L}$"));
-    if character.is_ascii() {
-        character.is_ascii_alphabetic()
-    } else {
-        matches(&LETTER, character)
-    }
+    character.is_alphabetic() && (character.is_ascii() || matches(&LETTER, character))
 }
 
 /// str.isalnum of one character.
@@ -46,11 +42,7 @@ pub fn is_word(character: char) -> bool {
 
 pub fn is_decimal(character: char) -> bool {
     static DECIMAL: LazyLock<Regex> = LazyLock::new(|| class(r"^\p{Nd}$"));
-    if character.is_ascii() {
-        character.is_ascii_digit()
-    } else {
-        matches(&DECIMAL, character)
-    }
+    character.is_numeric() && (character.is_ascii() || matches(&DECIMAL, character))
 }
 
 /// str.isidentifier.

@@ -16,7 +16,7 @@ use super::generators::{Cursor, Generator};
 use super::limits::{Meter, NESTING_MAX, OBJECT_BYTES};
 
 /// What a text takes besides its bytes: counters of references and the allocator's part.
-const TEXT_BYTES: usize = 32;
+const TEXT_BYTES: usize = 40;
 
 #[derive(Clone)]
 pub enum Value {
@@ -231,7 +231,9 @@ impl Value {
         Value::Undefined(name.into())
     }
 
-    pub fn sequence(items: Items, is_group: bool) -> Result<Rc<Sequence>> {
+    pub fn sequence(mut items: Items, is_group: bool) -> Result<Rc<Sequence>> {
+        // What is charged is what the items take.
+        items.0.shrink_to_fit();
         let depth = checked(depth_of(items.iter()))?;
         Ok(Rc::new(Sequence { items, depth, is_group }))
     }
