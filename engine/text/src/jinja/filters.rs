@@ -9,7 +9,7 @@ use super::format::percent;
 use super::generators::items_of;
 use super::interpreter::Interpreter;
 use super::json::{json_of, Style};
-use super::limits::{Meter, CHARACTERS_PER_STEP};
+use super::limits::{Meter, CHARACTERS_PER_STEP, DIGITS_PER_STEP};
 use super::list_filters::LIST_FILTERS;
 use super::lookup;
 use super::number::{float_from, integer_from, truncated};
@@ -275,7 +275,7 @@ fn format(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> 
     percent(&pattern, &arguments, meter)
 }
 
-fn int(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
+fn int(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [default, base] = arguments.bind("int", 0, ["default", "base"])?;
     let base = integer_or("the base of int", &base, 10)?;
     let base = u32::try_from(base)
@@ -286,20 +286,26 @@ fn int(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value>
         Value::Bool(truth) => Some(Value::Integer(i128::from(*truth))),
         Value::Integer(_) => Some(value),
         Value::Float(real) => truncated(*real)?.map(Value::Integer),
-        Value::Text { text, .. } => match (integer_from(text, base)?, float_from(text)?) {
-            (Some(integer), _) => Some(Value::Integer(integer)),
-            (None, Some(real)) => truncated(real)?.map(Value::Integer),
-            (None, None) => None,
-        },
+        Value::Text { text, .. } => {
+            interpreter.meter.steps(text.len() / CHARACTERS_PER_STEP)?;
+            match (integer_from(text, base)?, float_from(text)?) {
+                (Some(integer), _) => Some(Value::Integer(integer)),
+                (None, Some(real)) => truncated(real)?.map(Value::Integer),
+                (None, None) => None,
+            }
+        }
         _ => None,
     };
     Ok(found.or(default).unwrap_or(Value::Integer(0)))
 }
 
-fn float(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
+fn float(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [default] = arguments.bind("float", 0, ["default"])?;
     let found = match value.defined()? {
-        Value::Text { text, .. } => float_from(text)?,
+        Value::Text { text, .. } => {
+            interpreter.meter.steps(text.len() / CHARACTERS_PER_STEP)?;
+            float_from(text)?
+        }
         other => float_of(other),
     };
     Ok(found.map(Value::Float).or(default).unwrap_or(Value::Float(0.0)))
@@ -322,6 +328,7 @@ fn round(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> R
     if precision.abs() > 300 {
         return Err(failed("round to this precision is not supported"));
     }
+    interpreter.meter.steps(precision.unsigned_abs() as usize / DIGITS_PER_STEP)?;
     let toward: fn(f64) -> f64 = match method.as_ref().map_or(Ok("common"), |method| text("the method of round", method))? {
         "common" => return rounded(&value, precision),
         "ceil" => f64::ceil,

@@ -3,6 +3,7 @@
 use super::arguments::Arguments;
 use super::error::{failed, shown, Result};
 use super::interpreter::Interpreter;
+use super::limits::{Meter, DIGITS_PER_STEP};
 use super::list_filters::path_key;
 use super::lookup;
 use super::number::{digits_of, float_text, leading_size};
@@ -63,14 +64,16 @@ pub fn padded_number(negative: bool, prefix: &str, digits: &str, layout: &Layout
 
 /// A float in one of the formats e, f, g and their capitals.
 pub fn real(value: f64, kind: char, precision: usize, layout: &Layout, out: &mut Writer) -> Result<()> {
-    let digits = real_digits(value.abs(), kind, precision, layout.alternate)?;
+    let digits = real_digits(value.abs(), kind, precision, layout.alternate, out.meter())?;
     padded_number(value.is_sign_negative() && !value.is_nan(), "", &digits, layout, out)
 }
 
-fn real_digits(value: f64, kind: char, precision: usize, alternate: bool) -> Result<String> {
+fn real_digits(value: f64, kind: char, precision: usize, alternate: bool, meter: &Meter) -> Result<String> {
     if precision > 500 {
         return Err(failed("a precision of more than 500 digits"));
     }
+    // A large number has some 300 digits before the point.
+    meter.steps((precision + value.abs().max(1.0).log10().min(400.0) as usize) / DIGITS_PER_STEP)?;
     if alternate {
         return Err(failed("`#` with a float is not supported"));
     }
@@ -280,7 +283,9 @@ impl<'s> Spec<'s> {
         let (prefix, digits) = digits_of(integer.unsigned_abs(), kind);
         let digits = match (self.comma, prefix) {
             (false, _) => digits,
-            (true, "") => with_commas(&digits, layout, usize::from(integer < 0 || layout.sign.is_some_and(|sign| sign != '-')), out)?,
+            (true, "") => {
+                with_commas(&digits, layout, usize::from(integer < 0 || layout.sign.is_some_and(|sign| sign != '-')), out.meter())?
+            }
             _ => return Err(failed("format: a comma together with this type is not supported")),
         };
         padded_number(integer < 0, if layout.alternate { prefix } else { "" }, &digits, layout, out)
@@ -291,8 +296,8 @@ impl<'s> Spec<'s> {
         let precision = self.precision.unwrap_or(6);
         let negative = value.is_sign_negative() && !value.is_nan();
         let mut digits = match kind {
-            '%' => real_digits(value.abs() * 100.0, 'f', precision, layout.alternate)? + "%",
-            _ => real_digits(value.abs(), kind, precision, layout.alternate)?,
+            '%' => real_digits(value.abs() * 100.0, 'f', precision, layout.alternate, out.meter())? + "%",
+            _ => real_digits(value.abs(), kind, precision, layout.alternate, out.meter())?,
         };
         if self.comma {
             if !matches!(kind, 'f' | 'F') || !value.is_finite() {
@@ -300,20 +305,20 @@ impl<'s> Spec<'s> {
             }
             let (whole, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
             let sign = usize::from(negative || layout.sign.is_some_and(|sign| sign != '-'));
-            digits = with_commas(whole, layout, sign + fraction.len(), out)? + fraction;
+            digits = with_commas(whole, layout, sign + fraction.len(), out.meter())? + fraction;
         }
         padded_number(negative, "", &digits, layout, out)
     }
 }
 
 /// Digits in groups of three. Zeros that fill the width up, of which the rest of the number takes `taken`, are grouped too.
-fn with_commas(digits: &str, layout: &Layout, taken: usize, out: &Writer) -> Result<String> {
+fn with_commas(digits: &str, layout: &Layout, taken: usize, meter: &Meter) -> Result<String> {
     let width = layout.width.saturating_sub(taken);
     // `count` digits have (count - 1) / 3 commas; a width that would begin with a comma becomes one longer.
     let filled = if width % 4 == 0 { width / 4 * 3 + usize::from(width > 0) } else { width / 4 * 3 + width % 4 };
     let with_zeros = layout.alignment == Alignment::AfterSign && layout.fill == '0';
     let count = if with_zeros { digits.len().max(filled) } else { digits.len() };
-    let mut text = Writer::like(out);
+    let mut text = Writer::new(meter);
     for (index, digit) in std::iter::repeat_n('0', count - digits.len()).chain(digits.chars()).enumerate() {
         if index > 0 && (count - index) % 3 == 0 {
             text.push(",")?;

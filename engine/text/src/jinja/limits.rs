@@ -18,6 +18,8 @@ const BYTES_MAX: u64 = 256 << 20;
 const READ_PER_STEP: usize = 64;
 /// Bytes whose characters are looked up in tables of Unicode in the time of a step.
 pub const CHARACTERS_PER_STEP: usize = 4;
+/// Digits of a float that are computed in the time of a step.
+pub const DIGITS_PER_STEP: usize = 4;
 /// Bytes of a template's source. The longest templates of models have 20 KB.
 pub const SOURCE_MAX: usize = 1 << 20;
 /// What a small object takes besides its items, with the allocator's part.

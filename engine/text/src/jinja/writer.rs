@@ -15,9 +15,8 @@ impl<'m> Writer<'m> {
         Writer { text: String::new(), meter }
     }
 
-    /// An empty one that charges the same meter.
-    pub fn like(other: &Writer<'m>) -> Self {
-        Writer::new(other.meter)
+    pub fn meter(&self) -> &'m Meter {
+        self.meter
     }
 
     pub fn push(&mut self, text: &str) -> Result<()> {
