@@ -43,7 +43,7 @@ class Generation(jinja2.ext.Extension):
 
 
 def environment():
-    """The environment of transformers 5.23.0, utils/chat_template_utils.py."""
+    """The environment of transformers 5.23.0 and 5.24.0, utils/chat_template_utils.py."""
 
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)

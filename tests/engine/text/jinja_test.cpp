@@ -189,24 +189,33 @@ TEST(JinjaTest, TimeAndMemoryAreLimited) {
 
 // The texts and lists that one expression makes without a loop of the template.
 TEST(JinjaTest, MemoryOfFiltersAndMethodsIsLimited) {
-    const std::string retained = "{% set ns = namespace(x=[]) %}{% set s = 'a' * 10000000 %}{% for i in range(1000) %}{% set ns.x = ns.x + [";
+    const auto before = memory_max();
+    for (const char* source : {
+             "{% set t = ('a' * 1000000,) * 4000 %}{{ ('%s' * 4000) % t }}",
+             "{{ ('%s' * 4000) | format(*(['a' * 1000000] * 4000)) }}",
+             "{{ ('{0}' * 4000).format('a' * 1000000) }}",
+             "{{ (['A' * 1000000] * 5000) | sort | length }}",
+             "{{ ('\\n' * 60000000).splitlines() | length }}",
+             "{{ ('a' * 60000000).split('a') | length }}",
+             "{{ ('a' * 10000000) | list | length }}",
+             "{{ ('a' * 10000000) | batch(1) | list | length }}",
+             "{{ ('<' * 60000000) | escape }}",
+             "{{ (('<' * 100000000) ~ '') + ('x' | safe) }}",
+             "{{ ('\\x01' * 60000000) | tojson }}",
+             "{{ [['\\x01' * 60000000]] }}",
+             "{{ ('é' * 60000000) | urlencode }}",
+         }) {
+        EXPECT_THAT(made_of(source), AnyOf(HasSubstr("MiB of text and lists"), HasSubstr("steps"))) << source;
+    }
+    EXPECT_LT(memory_max() - before, 1 << 20) << "KiB";
+}
+
+// Values that a template keeps.
+TEST(JinjaTest, MemoryOfKeptValuesIsLimited) {
+    const std::string retained =
+        "{% set ns = namespace(x=[]) %}{% set s = 'a' * 10000000 %}{% for i in range(1000) %}{% set ns.x = ns.x + [";
     const auto before = memory_max();
     for (const auto& source : {
-             std::string("{% set t = ('a' * 1000000,) * 4000 %}{{ ('%s' * 4000) % t }}"),
-             std::string("{{ ('%s' * 4000) | format(*(['a' * 1000000] * 4000)) }}"),
-             std::string("{{ ('{0}' * 4000).format('a' * 1000000) }}"),
-             std::string("{{ (['A' * 1000000] * 5000) | sort | length }}"),
-             std::string("{{ (['A' * 1000000] * 5000) | unique | list | length }}"),
-             std::string("{{ ('\\n' * 60000000).splitlines() | length }}"),
-             std::string("{{ ('a' * 60000000).split('a') | length }}"),
-             std::string("{{ ('a ' * 30000000).split() | length }}"),
-             std::string("{{ ('a' * 10000000) | list | length }}"),
-             std::string("{{ ('a' * 10000000) | batch(1) | list | length }}"),
-             std::string("{{ ('<' * 60000000) | escape }}"),
-             std::string("{{ (('<' * 100000000) ~ '') + ('x' | safe) }}"),
-             std::string("{{ ('\\x01' * 60000000) | tojson }}"),
-             std::string("{{ [['\\x01' * 60000000]] }}"),
-             std::string("{{ ('é' * 60000000) | urlencode }}"),
              retained + "s.partition('q')] %}{% endfor %}",
              retained + "s.removeprefix('q')] %}{% endfor %}",
              retained + "s.split('q')] %}{% endfor %}",
@@ -216,9 +225,10 @@ TEST(JinjaTest, MemoryOfFiltersAndMethodsIsLimited) {
              retained + "s | safe | upper] %}{% endfor %}",
              repeated("{% for a in range(3000) %}", 2) + "{% macro m() %}{% endmacro %}" + repeated("{% endfor %}", 2),
              repeated("{% for a in range(3000) %}", 2) + "{% set x = namespace(a=1, b=2) %}" + repeated("{% endfor %}", 2),
-             std::string("{% macro m() %}{% endmacro %}{% set t = (1,) * 200000 %}{% for i in range(1000) %}{% set x = m(*t) %}{% endfor %}"),
+             std::string("{% macro m() %}{{ varargs | length }}{% endmacro %}{% set t = (1,) * 200000 %}{% for i in range(1000) %}") +
+                 "{% set x = m(*t) %}{% endfor %}",
          }) {
-        EXPECT_THAT(made_of(source), AnyOf(HasSubstr("MiB of text and lists"), HasSubstr("steps"), HasSubstr("at most 0"))) << source;
+        EXPECT_THAT(made_of(source), AnyOf(HasSubstr("MiB of text and lists"), HasSubstr("steps"))) << source;
     }
     EXPECT_LT(memory_max() - before, 1 << 20) << "KiB";
 }
@@ -286,7 +296,7 @@ TEST(JinjaTest, NestingFitsIntoASmallStack) {
              recursive,
              std::string("{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}"),
              std::string("{% macro m(a) %}{% for x in [1] if m(1) %}{% endfor %}{% endmacro %}{{ m(1) }}"),
-             std::string("{% macro m(a) %}{% filter upper %}{% with x = 1 %}{{ m(m(m(1))) }}{% endwith %}{% endfilter %}{% endmacro %}{{ m(1) }}"),
+             std::string("{% macro m(a) %}{% filter upper %}{% with x = 1 %}{{ m(m(1)) }}{% endwith %}{% endfilter %}{% endmacro %}{{ m(1) }}"),
              "{{ " + repeated("[", 1000) + repeated("]", 1000) + " }}",
              "{{ " + repeated("x is eq(", 1000) + repeated(")", 1000) + " }}",
              looped("[1]", "ns.x | map('int')", 1000) + "{{ ns.x | list }}",

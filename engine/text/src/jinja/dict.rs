@@ -76,7 +76,7 @@ fn key_of(value: &Value, meter: &Meter) -> Result<Key> {
 
 /// `left`: how many more items the key may have.
 fn key_within(value: &Value, left: &mut usize, meter: &Meter) -> Result<Key> {
-    *left = left.checked_sub(1).ok_or_else(|| failed(format!("a key of more than {KEY_ITEMS_MAX} items")))?;
+    *left = left.checked_sub(1).ok_or_else(|| failed(format!("a key has at most {KEY_ITEMS_MAX} items")))?;
     Ok(match value {
         Value::None => Key::None,
         Value::Bool(truth) => Key::Integer(i128::from(*truth)),
@@ -90,6 +90,7 @@ fn key_within(value: &Value, left: &mut usize, meter: &Meter) -> Result<Key> {
         }
         Value::Tuple(tuple) => {
             meter.steps(tuple.items.len())?;
+            meter.bytes(tuple.items.len().saturating_mul(size_of::<Key>()))?;
             Key::Tuple(tuple.items.iter().map(|item| key_within(item, left, meter)).collect::<Result<_>>()?)
         }
         other => return Err(failed(format!("{} cannot be a key", other.type_name()))),

@@ -281,7 +281,7 @@ fn int(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Res
     let base = u32::try_from(base)
         .ok()
         .filter(|&base| base == 0 || (2..=36).contains(&base))
-        .ok_or_else(|| failed("a base that int does not have"))?;
+        .ok_or_else(|| failed("int: the base must be 0 or from 2 to 36"))?;
     let found = match value.defined()? {
         Value::Bool(truth) => Some(Value::Integer(i128::from(*truth))),
         Value::Integer(_) => Some(value),
@@ -339,7 +339,7 @@ fn round(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> R
     let scale = binary(Operator::Power, &Value::Integer(10), &Value::Integer(precision), meter)?;
     let scaled = match binary(Operator::Multiply, &value, &scale, meter)? {
         Value::Float(real) if real.abs() < 1e30 => Value::Integer(toward(real) as i128),
-        Value::Float(_) => return Err(failed("round of a number that is too large")),
+        Value::Float(_) => return Err(failed("round: the number is too large")),
         integer => integer,
     };
     binary(Operator::Divide, &scaled, &scale, meter)

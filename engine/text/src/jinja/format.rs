@@ -116,13 +116,15 @@ impl Formatter<'_> {
             ('s', _) => str_of(value, self.meter)?,
             ('r', _) => repr_of(value, self.meter)?.into(),
             ('c', _) => match (integer.map(u32::try_from), value.as_text()) {
-                (Some(code), _) => code.ok().and_then(char::from_u32).ok_or_else(|| failed("`%c` of no character"))?.to_string().into(),
+                (Some(code), _) => {
+                    code.ok().and_then(char::from_u32).ok_or_else(|| failed("`%c`: no character has this number"))?.to_string().into()
+                }
                 (None, Some(text)) if text.chars().count() == 1 => text.into(),
                 _ => return Err(failed("`%c` needs a character or its number")),
             },
             ('d' | 'i' | 'u', Some(real)) => {
                 let whole = integer.map_or_else(|| truncated(real), |integer| Ok(Some(integer)))?;
-                let whole = whole.ok_or_else(|| failed("`%d` of a number that is no integer"))?;
+                let whole = whole.ok_or_else(|| failed("`%d` needs a finite number"))?;
                 return self.integer(whole, 'd', precision, layout, out);
             }
             ('x' | 'X' | 'o', Some(_)) if integer.is_some() => {

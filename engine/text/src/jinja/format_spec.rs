@@ -70,7 +70,7 @@ pub fn real(value: f64, kind: char, precision: usize, layout: &Layout, out: &mut
 
 fn real_digits(value: f64, kind: char, precision: usize, alternate: bool, meter: &Meter) -> Result<String> {
     if precision > 500 {
-        return Err(failed("a precision of more than 500 digits"));
+        return Err(failed("a precision of more than 500 digits is not supported"));
     }
     // A large number has some 300 digits before the point.
     meter.steps((precision + value.abs().max(1.0).log10().min(400.0) as usize) / DIGITS_PER_STEP)?;
@@ -124,7 +124,8 @@ pub fn format_method(interpreter: &mut Interpreter, pattern: &str, arguments: Ar
             rest = &after[1..];
             continue;
         }
-        let end = after.find('}').filter(|_| brace == "{").ok_or_else(|| failed("format: a single brace; write it twice to print it"))?;
+        let end =
+            after.find('}').filter(|_| brace == "{").ok_or_else(|| failed("format: a brace stands alone; write it twice to print it"))?;
         field(interpreter, &after[..end], &arguments, &mut next, &mut out)?;
         rest = &after[end + 1..];
     }
@@ -185,7 +186,7 @@ fn argument(interpreter: &mut Interpreter, path: &str, arguments: &Arguments, ne
             value = lookup::attribute(interpreter, &value, &inner[..end].into())?;
             rest = &inner[end..];
         } else {
-            let inner = rest.strip_prefix('[').ok_or_else(|| failed("format: a field that is not well formed"))?;
+            let inner = rest.strip_prefix('[').ok_or_else(|| failed("format: the field is not well formed"))?;
             let end = inner.find(']').ok_or_else(|| failed("format: `[` has no end"))?;
             let key = path_key(&inner[..end], interpreter)?;
             value = lookup::item(interpreter, &value, &key)?;

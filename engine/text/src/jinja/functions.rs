@@ -101,7 +101,7 @@ fn range(arguments: Arguments, meter: &Meter) -> Result<Value> {
         return Err(failed("a range's step cannot be zero"));
     }
     if range.length() > RANGE_MAX {
-        return Err(failed(format!("a range of more than {RANGE_MAX} items")));
+        return Err(failed(format!("a range has at most {RANGE_MAX} items")));
     }
     Value::range(range, meter)
 }

@@ -23,7 +23,7 @@ pub struct Generator {
 impl Generator {
     /// `depth`: that of the values within `next`.
     pub fn new(depth: u32, meter: &Meter, next: impl FnMut(&mut Interpreter) -> Result<Option<Value>> + 'static) -> Result<Rc<Generator>> {
-        meter.bytes(2 * OBJECT_BYTES)?;
+        meter.bytes(OBJECT_BYTES + size_of_val(&next))?;
         Ok(Rc::new(Generator { next: RefCell::new(Some(Box::new(next))), depth: checked(depth)? }))
     }
 
@@ -39,7 +39,7 @@ impl Generator {
     }
 
     pub fn next(&self, interpreter: &mut Interpreter) -> Result<Option<Value>> {
-        let Ok(mut next) = self.next.try_borrow_mut() else { return Err(failed("a generator takes items from itself")) };
+        let Ok(mut next) = self.next.try_borrow_mut() else { return Err(failed("a generator needs its own items")) };
         let Some(work) = &mut *next else { return Ok(None) };
         let item = interpreter.deeper(work)?;
         if item.is_none() {

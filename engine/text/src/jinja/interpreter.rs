@@ -151,7 +151,7 @@ impl Interpreter<'_> {
                 self.scopes.set(scope, &definition.name, closure);
             }
             Statement::Call { call, caller } => {
-                let Kind::Call(function, arguments) = &call.kind else { return Err(failed("call needs a call")) };
+                let Kind::Call(function, arguments) = &call.kind else { return Err(failed("the tag call needs a call")) };
                 let text = self.call_block(function, arguments, caller, scope).map_err(|error| error.at(call.line))?;
                 out.push(&text)?;
             }
@@ -235,7 +235,7 @@ impl Interpreter<'_> {
             Target::Tuple(targets) => {
                 let items = items_of(value.defined()?, self)?;
                 if items.len() != targets.len() {
-                    return Err(failed(format!("{} values cannot be set to {} names", items.len(), targets.len())));
+                    return Err(failed(format!("{} values cannot be unpacked into {} names", items.len(), targets.len())));
                 }
                 for (target, item) in targets.iter().zip(items) {
                     self.assign(target, item, scope)?;
@@ -257,7 +257,7 @@ impl Interpreter<'_> {
             cursor = self.filtered(statement, cursor, items.depth(), scope)?;
         }
         let recursion = statement.recursive.then(|| Recursion { statement: statement.clone(), scope });
-        self.meter.bytes(OBJECT_BYTES)?;
+        self.meter.bytes(size_of::<Loop>())?;
         let state = Rc::new(Loop::new(cursor, level, recursion, items.depth().saturating_add(1)));
         let loop_name = Name::from("loop");
         while let Some(item) = state.advance(self)? {

@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 use super::error::{failed, Error, Result};
 
-/// Seconds of work.
+/// A few seconds of work.
 const STEPS_MAX: u64 = 20_000_000;
 /// Bytes that a rendering may make, intermediate ones included. Texts are copied when they are finished, so that the process can need a
 /// multiple for a moment.

@@ -49,7 +49,7 @@ struct Path {
 /// A part of a path: an index if it is all digits, otherwise a name.
 pub fn path_key(part: &str, interpreter: &Interpreter) -> Result<Value> {
     match part.bytes().all(|byte| byte.is_ascii_digit()) && !part.is_empty() {
-        true => part.parse().map(Value::Integer).map_err(|_| failed("an index that is too large")),
+        true => part.parse().map(Value::Integer).map_err(|_| failed("the index is too large")),
         // Python would take them for an index too.
         false if part.chars().any(|character| !character.is_ascii() && character.is_numeric()) => {
             Err(failed("an attribute with digits other than 0 to 9 is not supported"))

@@ -43,7 +43,7 @@ impl Loop {
     }
 
     fn with_rest<T>(&self, work: impl FnOnce(&mut Cursor) -> Result<T>) -> Result<T> {
-        let ended = || -> Error { failed("a loop that has ended, or that asks itself for items") };
+        let ended = || -> Error { failed("the loop has ended, or its items need the loop itself") };
         let mut rest = self.rest.try_borrow_mut().map_err(|_| ended())?;
         work(rest.as_mut().ok_or_else(ended)?)
     }

@@ -81,7 +81,7 @@ pub fn integer_from(text: &str, radix: u32) -> Result<Option<i128>> {
     }
     match i128::from_str_radix(&digits.replace('_', ""), radix) {
         Ok(magnitude) => Ok(Some(if negative { -magnitude } else { magnitude })),
-        Err(_) => Err(failed("an integer of more than 128 bits")),
+        Err(_) => Err(failed("integers of more than 128 bits are not supported")),
     }
 }
 
@@ -129,7 +129,7 @@ pub fn leading_size(rest: &mut &str) -> Result<Option<usize>> {
     *rest = after;
     match digits {
         "" => Ok(None),
-        _ => digits.parse().ok().filter(|&size| size < 1 << 30).map(Some).ok_or_else(|| failed("a width or precision that is too large")),
+        _ => digits.parse().ok().filter(|&size| size < 1 << 30).map(Some).ok_or_else(|| failed("the width or precision is too large")),
     }
 }
 
@@ -148,7 +148,7 @@ pub fn digits_of(magnitude: u128, kind: char) -> (&'static str, String) {
 pub fn truncated(real: f64) -> Result<Option<i128>> {
     match real {
         _ if !real.is_finite() => Ok(None),
-        _ if real.abs() >= 1e38 => Err(failed("an integer of more than 128 bits")),
+        _ if real.abs() >= 1e38 => Err(failed("integers of more than 128 bits are not supported")),
         _ => Ok(Some(real.trunc() as i128)),
     }
 }

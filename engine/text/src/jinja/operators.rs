@@ -22,7 +22,7 @@ fn unsupported(what: &str, left: &Value, right: &Value) -> Error {
 }
 
 fn overflow() -> Error {
-    failed("an integer of more than 128 bits")
+    failed("integers of more than 128 bits are not supported")
 }
 
 /// The operands of arithmetic. A boolean is an integer.
@@ -90,7 +90,7 @@ fn integers(operator: Operator, a: i128, b: i128) -> Result<Value> {
         Operator::Multiply => a.checked_mul(b),
         Operator::Divide if b != 0 => {
             if a.abs() > EXACT_MAX || b.abs() > EXACT_MAX {
-                return Err(failed("a division of integers that no float is equal to"));
+                return Err(failed("division of integers beyond 2^53 is not supported"));
             }
             return Ok(Value::Float(a as f64 / b as f64));
         }
@@ -98,7 +98,7 @@ fn integers(operator: Operator, a: i128, b: i128) -> Result<Value> {
             a.checked_div_euclid(b).map(|quotient| if b < 0 && a.rem_euclid(b) != 0 { quotient - 1 } else { quotient })
         }
         Operator::Modulo if b != 0 => a.checked_rem_euclid(b).map(|rest| if b < 0 && rest != 0 { rest + b } else { rest }),
-        Operator::Divide | Operator::FloorDivide | Operator::Modulo => return Err(failed("a division by zero")),
+        Operator::Divide | Operator::FloorDivide | Operator::Modulo => return Err(failed("division by zero")),
         Operator::Power if b < 0 => return floats(operator, a as f64, b as f64),
         Operator::Power => u32::try_from(b).ok().and_then(|exponent| a.checked_pow(exponent)),
     };
@@ -110,16 +110,18 @@ fn floats(operator: Operator, a: f64, b: f64) -> Result<Value> {
         Operator::Add => a + b,
         Operator::Subtract => a - b,
         Operator::Multiply => a * b,
-        Operator::Divide | Operator::FloorDivide | Operator::Modulo if b == 0.0 => return Err(failed("a division by zero")),
+        Operator::Divide | Operator::FloorDivide | Operator::Modulo if b == 0.0 => return Err(failed("division by zero")),
         Operator::Divide => a / b,
         Operator::FloorDivide => floor_division(a, b).0,
         Operator::Modulo => floor_division(a, b).1,
-        Operator::Power if a == 0.0 && b < 0.0 => return Err(failed("a division by zero")),
-        Operator::Power if a < 0.0 && b.is_finite() && b.fract() != 0.0 => return Err(failed("a power that is a complex number")),
+        Operator::Power if a == 0.0 && b < 0.0 => return Err(failed("division by zero")),
+        Operator::Power if a < 0.0 && b.is_finite() && b.fract() != 0.0 => {
+            return Err(failed("the power of a negative number with a fraction is not supported"))
+        }
         Operator::Power => {
             let power = a.powf(b);
             if power.is_infinite() && a.is_finite() && b.is_finite() {
-                return Err(failed("a power that is too large"));
+                return Err(failed("the power is too large"));
             }
             power
         }
@@ -176,7 +178,7 @@ fn repeat(left: &Value, right: &Value, meter: &Meter) -> Result<Option<Value>> {
         (Some(count), None) => (right, count),
         _ => return Ok(None),
     };
-    let count = usize::try_from(count.max(0)).map_err(|_| failed("a text or list repeated too often"))?;
+    let count = usize::try_from(count.max(0)).map_err(|_| failed("the text or list is repeated too often"))?;
     let repeated = |sequence: &Sequence| {
         let length = sequence.items.len().saturating_mul(count);
         Items::copy(sequence.items.iter().cycle().cloned(), length, meter)

@@ -128,7 +128,7 @@ impl Parser {
     pub(super) fn nested<T>(&mut self, rule: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.nesting += 1;
         if self.nesting > SOURCE_NESTING_MAX || is_stack_used(self) {
-            return self.error(format!("more than {SOURCE_NESTING_MAX} levels within each other"));
+            return self.error(format!("tags and expressions are nested more than {SOURCE_NESTING_MAX} levels deep"));
         }
         let result = rule(self);
         self.nesting -= 1;
@@ -137,7 +137,7 @@ impl Parser {
 
     pub(super) fn make(&self, line: u32, kind: Kind, below: u32) -> Result<Expression> {
         if below >= NESTING_MAX {
-            return self.error(format!("an expression of more than {NESTING_MAX} levels"));
+            return self.error(format!("an expression of more than {NESTING_MAX} levels is not supported"));
         }
         Ok(Expression { kind, line, height: below + 1 })
     }

@@ -229,7 +229,7 @@ impl Parser {
             }
             let name = self.expect_name()?;
             if !names.insert(name.clone()) {
-                return self.error(format!("parameter {name} is there twice"));
+                return self.error(format!("parameter {name} is given twice"));
             }
             let default = if self.skip_operator("=") { Some(self.expression()?) } else { None };
             if default.is_none() && parameters.last().is_some_and(|(_, default)| default.is_some()) {

@@ -82,7 +82,7 @@ pub fn sliced(value: &Value, bounds: [Value; 3], meter: &Meter) -> Result<Value>
             let at = |index: i128| range.step.checked_mul(index).and_then(|distance| distance.checked_add(range.start));
             match (at(part.start), at(part.stop), part.step.checked_mul(range.step)) {
                 (Some(start), Some(stop), Some(step)) => Value::range(Range { start, stop, step }, meter),
-                _ => Err(failed("a range of integers of more than 128 bits")),
+                _ => Err(failed("integers of more than 128 bits are not supported")),
             }
         }
         other => Err(failed(format!("{} has no slices", other.type_name()))),

@@ -194,7 +194,7 @@ impl Range {
 
 pub fn checked(depth: u32) -> Result<u32> {
     if depth >= NESTING_MAX {
-        return Err(failed(format!("values of more than {NESTING_MAX} levels")));
+        return Err(failed(format!("values of more than {NESTING_MAX} levels are not supported")));
     }
     Ok(depth + 1)
 }
