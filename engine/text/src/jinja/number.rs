@@ -13,7 +13,7 @@ pub fn literal_length(text: &str, after_dot: bool) -> Option<(usize, bool)> {
             b'o' => 8,
             _ => 2,
         };
-        let length = digits_length(&text[2..].trim_start_matches('_')[..], radix);
+        let length = digits_length(text[2..].trim_start_matches('_'), radix);
         let underscore = usize::from(bytes.get(2) == Some(&b'_'));
         return (length > 0).then_some((2 + underscore + length, false));
     }
