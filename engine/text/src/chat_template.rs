@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use serde_json::{json, Map, Value as Json};
 
 use crate::jinja::{Contents, Error, ErrorKind, Template};
+use crate::job_json::parse;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -201,10 +202,6 @@ fn object_from(what: &str, text: &str) -> Result<Map<String, Json>, String> {
         Json::Object(object) => Ok(object),
         other => Err(format!("{what} must be an object, not {}", kind_of(&other))),
     }
-}
-
-fn parse(what: &str, text: &str) -> Result<Json, String> {
-    serde_json::from_str(text).map_err(|error| format!("{what}: not JSON: {error}"))
 }
 
 fn kind_of(value: &Json) -> &'static str {

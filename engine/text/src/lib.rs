@@ -5,4 +5,5 @@ mod abi;
 mod chat_template;
 mod detokenizer;
 mod jinja;
+mod job_json;
 mod tokenizer;

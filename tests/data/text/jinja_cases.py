@@ -1087,6 +1087,107 @@ none|batch(2)|list
 none|unique|list
 none|min
 none|dictsort
+'{:0>5}'.format(-3)
+'{:>05}'.format(-3)
+'{:0>8.2f}'.format(-3.5)
+'{:0>5}'.format('-3')
+'{:0<5}'.format(-3)
+'{:0^7}'.format(-3)
+'{:<05}'.format(3)
+'{:0=6}'.format(-3)
+'{:x=+6}'.format(3)
+'{:#010x}'.format(255)
+'{:0>#10x}'.format(255)
+'{:010,}'.format(-12345)
+'{:08.1f}'.format(-2.25)
+'{:6}|{:<6}'.format(-1.5, 2.5)
+'%05d|%+05d|%-05d|%05s' % (-3, 3, -3, 'a')
+'%05.1f|%05.3d|%#06x' % (-2.25, -5, 255)
+'%s' % missing
+'%s %s' % (missing, 1)
+'abc' % missing
+'abc' % range(3)
+'{0[-1]}'.format([1, 2])
+'{0[1]}'.format([1, 2])
+'{a[-1]}'.format(a={'-1': 5})
+('aaa bbb ccc ddd eee'|safe)|truncate(8, true, '<>')
+('aaa bbb ccc ddd eee'|safe)|truncate(8)|list|tojson
+[('aaa bbb ccc ddd eee'|safe)|truncate(8)]
+'aaa bbb ccc ddd'|truncate(8, true, '<>'|safe)
+'upper' is filter
+'nothing' is filter
+namespace(x=1)._x
+namespace(_x=1).x
+namespace(__x=1).x
+namespace({'a': 1}, b=2).b
+{'__foo': 1}.__foo
+{'__foo': 1}['__foo']
+{'__foo': 1}.__foo is defined
+{'_foo': 1}._foo
+{'__class__': 1}.__class__ is defined
+{'__class__': 1}['__class__']
+[1].__foo is defined
+dict.fromkeys(['a', 'b'], 1)
+dict(person, z=1)|length
+range(0, 10, 3)[::2]
+range(10)[::-3]|list
+range(0, 10, 3).index(6)
+range(0, 10, 3).count(4)
+range(10).index(4.0)
+4 in range(0, 10, 2)
+range(3) == range(0, 3, 1)
+[missing] == [missing]
+[1, 2] in [[1, 2]]
+[{}, {}]|sort
+words|map('upper')|first
+[[1], {}]|map('first')|first
+[{'a': {'b': 1}}, {}]|map(attribute='a.b')|first
+[{'a': {'b': 1}}, {}]|selectattr('a.b')|first
+people|map(attribute='name')|first
+words|unique|first
+numbers|select|first
+words|reverse|first
+words|batch(2)|first
+words|slice(2)|first
+mapping|items|first
+'x'.join(words|map('upper'))
+('<b>'|safe).join(words|map('upper'))
+words|join('-', attribute=0)
+'12'|int(base=16)
+'7fffffffffffffffffffffffffffffff'|int(base=16)
+'ab\tc\n\td'.expandtabs(4)
+' a b  c '.rsplit(none, 1)
+'a b c'.split(none, 1)
+' a b  c '.rsplit()
+'xxabxx'.strip('x')
+'abcabc'.strip('cab')
+'a\r\nb\x1cc\u2028d\n'.splitlines()
+'a\r\nb\x1cc\u2028d\n'.splitlines(true)
+'a\r\nb\n'|indent(2)
+'ab'|safe|last|tojson
+[('ab'|safe)|last]
+[('ab'|safe)|first]
+[(('ab'|safe)|list)]
+[('a,b'|safe).split(',')]
+[('ab'|safe)[0], ('abc'|safe)[1:], ('abc'|safe)[::-1]]
+'héllo'[1:3]
+'héllo'[-2:]
+'héllo'[3:1]
+'héllo'[::2]
+'héllo'[1]
+{'b': 1, 'a': [{}, []]}|tojson(sort_keys=true, indent=2)
+[1, 2]|tojson(separators=[';', '='])
+'\x00\x7f\x80é😀'|tojson(ensure_ascii=true)
+[1, 2]|tojson(indent='--')
+-0
+-0.0
+loop is defined
+'%c%c' % (65, 'é')
+'%.2s|%r' % ('abc', 'a')
+'%(a)s %(a)d' % {'a': 1}
+'%x %X %o' % (255, 255, 8)
+'%d %i' % (3.9, -3.9)
+'%%' % ()
 """ .strip("\n").replace("'line\\\ncont'", "'line\x00cont'").split("\n")
 EXPRESSIONS = [expression.replace("\x00", "\\\n") for expression in EXPRESSIONS if expression]
 
@@ -1329,6 +1430,72 @@ TEMPLATES = [
     "{% if documents is defined and documents %}d{% endif %}{% if add_generation_prompt is defined and add_generation_prompt %}g{% endif %}",
     "{{ raise_exception('a' ~ 1) }}",
     "{% if messages[0].role != 'user' %}{{ raise_exception('roles must alternate') }}{% endif %}",
+    # Generators keep what was not taken, and a scope hides what it sets later.
+    "{% set g = [1,2,3]|map('int') %}{{ 2 in g }}{{ g|list }}",
+    "{% set g = [1,2,3,4]|map('int') %}{% for x in g %}{% if x == 2 %}{% break %}{% endif %}{% endfor %}{{ g|list }}",
+    "{% set g = [1,2,3,4]|map('int') %}{% for x in g %}{{ loop.last }}{% if x == 2 %}{% break %}{% endif %}{% endfor %}{{ g|list }}",
+    "{% set g = [1,2,3,4]|map('int') %}{% for x in g %}{{ loop.length }}{{ loop.revindex }}{{ loop.nextitem }}{% endfor %}{{ g|list }}",
+    "{% set g = [1,2,3]|map('int') %}{{ g|unique|first }}{{ g|list }}",
+    "{% set g = [1,2,3]|map('int') %}{{ g|map('string')|first }}{{ g|list }}",
+    "{% set g = [1,2,3]|select %}{{ g|select|first }}{{ g|list }}",
+    "{% set g = [1,2,3,4,5]|map('int') %}{{ g|batch(2)|first }}{{ g|list }}",
+    "{% set g = [1,2,3,4,5]|map('int') %}{{ g|slice(2)|first }}{{ g|list }}",
+    "{% set g = [1,2,3]|map('int') %}{{ g|first }}{{ g|first }}{{ g|join }}{{ g|list }}",
+    "{% set g = [1,2,3]|map('int') %}{% set a, b, c = g %}{{ a }}{{ g|list }}",
+    "{% set ns = namespace(f=true) %}{% for i in [1,2] %}{% set f = ns.f %}{% set ns.f = false %}{{ f }}{% endfor %}",
+    "{% set ns = namespace(a=1) %}{% set ns._x = 1 %}{{ ns.a }}",
+    "{% macro m() %}{% for j in [1] %}[{{ v }}]{% endfor %}{% set v = 3 %}[{{ v }}]{% endmacro %}{% set v = 7 %}{{ m() }}",
+    "{% set first = true %}{% for m in [1,2] %}{% for p in [1,2] %}{% if not first %},{% endif %}{{ p }}{% endfor %}{% set first = false %}{% endfor %}",
+    "{% for i in [1,2] if v %}{{ i }}{% set v = 0 %}{% endfor %}",
+    "{% for i in [1,2] %}{% for j in [1] %}{{ seven }}{% endfor %}{% if i == 1 %}{% set seven = i %}{% else %}{% set seven = 5 %}{% endif %}{% endfor %}",
+    "{% if false %}{% set seven = 1 %}{% endif %}{% for j in [1] %}{{ seven }}{% endfor %}",
+    "{% macro a() %}{{ seven }}{% endmacro %}{% if true %}{% set seven = 1 %}{% endif %}{{ a() }}",
+    "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}B{% endmacro %}{{ a() }}",
+    "{% for i in [1,2] %}{% macro m() %}[{{ seven }}]{% endmacro %}{{ m() }}{% set seven = i %}{{ m() }}{% endfor %}",
+    "{% for x in [1] recursive %}{{ x }}{% if x < 3 %}{{ loop([x + 1]) }}{{ loop.depth }}{% endif %}{% endfor %}",
+    "{% for x in [1,1,2] %}{{ loop.changed(x) }}{{ loop.cycle('a', 'b') }}{% endfor %}",
+    "{% for i in [1,2] %}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endfor %}",
+    "{% for i in [1,2] %}{% with %}[{{ seven }}]{% endwith %}{% set seven = 3 %}[{{ seven }}]{% endfor %}",
+    "{% for i in [1,2] %}{% set z %}[{{ seven }}]{% endset %}{{ z }}{% set seven = 3 %}[{{ seven }}]{% endfor %}",
+    "{% for i in [1,2] %}{% generation %}[{{ seven }}]{% endgeneration %}{% set seven = 3 %}[{{ seven }}]{% endfor %}",
+    "{% for i in [1,2] %}{% if i == 1 %}[{{ seven }}]{% endif %}{% set seven = 3 %}[{{ seven }}]{% endfor %}",
+    "{% for i in [1,2] %}{% for j in [seven] %}{{ j }}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endfor %}",
+    "{% for i in [1,2] %}{{ seven }}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endfor %}",
+    "{% with %}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endwith %}",
+    "{% with %}{% with %}[{{ seven }}]{% endwith %}{% set seven = 3 %}[{{ seven }}]{% endwith %}",
+    "{% with %}{% set z %}[{{ seven }}]{% endset %}{{ z }}{% set seven = 3 %}[{{ seven }}]{% endwith %}",
+    "{% with %}{% generation %}[{{ seven }}]{% endgeneration %}{% set seven = 3 %}[{{ seven }}]{% endwith %}",
+    "{% with %}{% if i == 1 %}[{{ seven }}]{% endif %}{% set seven = 3 %}[{{ seven }}]{% endwith %}",
+    "{% with %}{% for j in [seven] %}{{ j }}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endwith %}",
+    "{% with %}{{ seven }}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endwith %}",
+    "{% block b %}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endblock %}",
+    "{% block b %}{% with %}[{{ seven }}]{% endwith %}{% set seven = 3 %}[{{ seven }}]{% endblock %}",
+    "{% block b %}{% set z %}[{{ seven }}]{% endset %}{{ z }}{% set seven = 3 %}[{{ seven }}]{% endblock %}",
+    "{% block b %}{% generation %}[{{ seven }}]{% endgeneration %}{% set seven = 3 %}[{{ seven }}]{% endblock %}",
+    "{% block b %}{% if i == 1 %}[{{ seven }}]{% endif %}{% set seven = 3 %}[{{ seven }}]{% endblock %}",
+    "{% block b %}{% for j in [seven] %}{{ j }}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endblock %}",
+    "{% block b %}{{ seven }}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endblock %}",
+    "{% generation %}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endgeneration %}",
+    "{% generation %}{% with %}[{{ seven }}]{% endwith %}{% set seven = 3 %}[{{ seven }}]{% endgeneration %}",
+    "{% generation %}{% set z %}[{{ seven }}]{% endset %}{{ z }}{% set seven = 3 %}[{{ seven }}]{% endgeneration %}",
+    "{% generation %}{% generation %}[{{ seven }}]{% endgeneration %}{% set seven = 3 %}[{{ seven }}]{% endgeneration %}",
+    "{% generation %}{% if i == 1 %}[{{ seven }}]{% endif %}{% set seven = 3 %}[{{ seven }}]{% endgeneration %}",
+    "{% generation %}{% for j in [seven] %}{{ j }}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endgeneration %}",
+    "{% generation %}{{ seven }}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endgeneration %}",
+    "{% set y %}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endset %}{{ y }}",
+    "{% set y %}{% with %}[{{ seven }}]{% endwith %}{% set seven = 3 %}[{{ seven }}]{% endset %}{{ y }}",
+    "{% set y %}{% set z %}[{{ seven }}]{% endset %}{{ z }}{% set seven = 3 %}[{{ seven }}]{% endset %}{{ y }}",
+    "{% set y %}{% generation %}[{{ seven }}]{% endgeneration %}{% set seven = 3 %}[{{ seven }}]{% endset %}{{ y }}",
+    "{% set y %}{% if i == 1 %}[{{ seven }}]{% endif %}{% set seven = 3 %}[{{ seven }}]{% endset %}{{ y }}",
+    "{% set y %}{% for j in [seven] %}{{ j }}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endset %}{{ y }}",
+    "{% set y %}{{ seven }}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endset %}{{ y }}",
+    "{% filter upper %}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endfilter %}",
+    "{% filter upper %}{% with %}[{{ seven }}]{% endwith %}{% set seven = 3 %}[{{ seven }}]{% endfilter %}",
+    "{% filter upper %}{% set z %}[{{ seven }}]{% endset %}{{ z }}{% set seven = 3 %}[{{ seven }}]{% endfilter %}",
+    "{% filter upper %}{% generation %}[{{ seven }}]{% endgeneration %}{% set seven = 3 %}[{{ seven }}]{% endfilter %}",
+    "{% filter upper %}{% if i == 1 %}[{{ seven }}]{% endif %}{% set seven = 3 %}[{{ seven }}]{% endfilter %}",
+    "{% filter upper %}{% for j in [seven] %}{{ j }}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endfilter %}",
+    "{% filter upper %}{{ seven }}{% for j in [1] %}[{{ seven }}]{% endfor %}{% set seven = 3 %}[{{ seven }}]{% endfilter %}",
 ]
 
 
@@ -1380,6 +1547,14 @@ REFUSED = [
     "{% autoescape true %}{{ '<' }}{% endautoescape %}",
     '{% block b scoped %}x{% endblock %}{{ self.b() }}',
     '{{ self }}',
+    "{{ 'urlize' is filter }}",
+    "{{ '١٢'|float }}",
+    "{{ '١٢'|int }}",
+    "{{ [1]|map(attribute='٠')|list }}",
+    "{{ 'ffffffffffffffffffffffffffffffff'|int(base=16) }}",
+    "{{ 2 ** 127 }}",
+    "{{ none[1:] }}",
+    "{{ range(0, 1, 2 ** 62)[::2 ** 62][::2 ** 62] }}",
 ]
 
 
@@ -1429,19 +1604,41 @@ def statement(rng, depth):
     space = rng.choice(["", " ", "\n", "\r\n", "\n  ", "  ", "x", "\n\n", "\t"])
     tag = lambda words: f"{open} {words} {close}"
     body = lambda: "".join(statement(rng, depth - 1) for _ in range(rng.randrange(1, 3))) if depth else "y"
-    kind = rng.randrange(9 if depth else 4)
+    name = lambda: rng.choice(["v", "w", "text"])
+    kind = rng.randrange(16 if depth else 5)
     if kind < 2:
         return space + rng.choice(["{{ %s }}", "{{- %s }}", "{{ %s -}}"]) % expression(rng, 2)
     if kind == 2:
-        return space + tag(f"set {rng.choice(['v', 'w', 'text'])} = {expression(rng, 2)}") + space
-    if kind == 3:
-        return space + "{{ v }}" + rng.choice(["{# c #}", "{#- c -#}", ""]) + space
-    if kind < 6:
-        loop = rng.choice(["{{ loop.index }}", "{{ loop.last }}", "{{ x }}", ""])
-        return space + tag(f"for x in {expression(rng, 1)}") + space + loop + body() + tag("endfor") + space
+        return space + tag(f"set {name()} = {expression(rng, 2)}") + space
+    if kind < 5:
+        return space + "{{ %s }}" % name() + rng.choice(["{# c #}", "{#- c -#}", ""]) + space
+    if kind == 5:
+        return tag(f"set g = {expression(rng, 1)}|{rng.choice(GENERATORS)}") + "".join(rng.choice(CONSUMERS) for _ in range(3)) + "{{ g|list }}"
     if kind < 8:
+        loop = rng.choice(["{{ loop.index }}", "{{ loop.last }}", "{{ x }}", "", "{% if loop.index > 1 %}{% break %}{% endif %}"])
+        return space + tag(f"for x in {expression(rng, 1)}") + space + loop + body() + tag("endfor") + space
+    if kind < 10:
         return space + tag(f"if {expression(rng, 2)}") + space + body() + tag("else") + body() + space + tag("endif") + space
-    return space + tag(f"set v") + space + body() + tag("endset") + space
+    if kind == 10:
+        return space + tag("set v") + space + body() + tag("endset") + space
+    if kind == 11:
+        return tag(f"macro m({rng.choice(['', 'v', 'w=v'])})") + body() + tag("endmacro") + "{{ m() }}" + body() + "{{ m(1) }}"
+    if kind == 12:
+        return tag(f"with {name()} = {expression(rng, 1)}") + body() + tag("endwith") + space
+    if kind == 13:
+        return tag("filter upper") + body() + tag("endfilter") + space
+    if kind == 14:
+        return tag("generation") + body() + tag("endgeneration") + space
+    return tag(f"block b{rng.randrange(1000)}{rng.choice(['', ' scoped'])}") + body() + tag("endblock") + space
+
+
+# What makes a generator, and what takes some of its items.
+GENERATORS = ["map('string')", "map('length')", "select", "reject", "unique", "batch(2)", "slice(2)", "reverse", "items", "map(attribute='name')",
+              "selectattr('name')", "map('upper')|select", "select|map('string')|unique"]
+CONSUMERS = ["{{ 'fig' in g }}", "{{ 1 in g }}", "{{ g|first }}", "{{ g|select|first }}", "{{ g|map('string')|first }}",
+             "{% for x in g %}{{ loop.last }}{% break %}{% endfor %}", "{% for x in g %}{% if loop.index > 1 %}{% break %}{% endif %}{{ x }}{% endfor %}",
+             "{% for x in g if x %}{{ loop.length }}{{ x }}{% endfor %}", "{{ g|batch(2)|first }}", "{% for x in g %}{{ loop.nextitem }}{% endfor %}",
+             "{{ g|unique|first }}", "{{ g|join(',') }}", "{{ g|length }}", ""]
 
 
 def generated(seed, count):

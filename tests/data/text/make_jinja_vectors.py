@@ -17,6 +17,7 @@ from datetime import datetime
 import jinja2
 import jinja2.ext
 import jinja2.sandbox
+import jinja2.utils
 
 from jinja_cases import CONTEXT, EXPRESSIONS, MESSAGES, REFUSED, TEMPLATES, generated
 
@@ -42,6 +43,8 @@ class Generation(jinja2.ext.Extension):
 
 
 def environment():
+    """The environment of transformers 5.23.0 and 5.24.0, utils/chat_template_utils.py."""
+
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
 
@@ -51,12 +54,38 @@ def environment():
     def strftime_now(format):
         return datetime.now().strftime(format)
 
+    class TemplateDict:
+        def __call__(self, *args, **kwargs):
+            return dict(*args, **kwargs)
+
+        def fromkeys(self, *args, **kwargs):
+            return dict.fromkeys(*args, **kwargs)
+
+    class TemplateNamespace(jinja2.utils.Namespace):
+        def __init__(*args, **kwargs):
+            self, args = args[0], args[1:]
+            attrs = dict(*args, **kwargs)
+            for name in attrs:
+                TemplateNamespace._check_name(name)
+            jinja2.utils.Namespace.__init__(self, attrs)
+
+        def __setitem__(self, name, value):
+            TemplateNamespace._check_name(name)
+            jinja2.utils.Namespace.__setitem__(self, name, value)
+
+        @staticmethod
+        def _check_name(name):
+            if isinstance(name, str) and name.startswith("_"):
+                raise jinja2.exceptions.SecurityError(name)
+
     made = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
     )
     made.filters["tojson"] = tojson
     made.globals["raise_exception"] = raise_exception
     made.globals["strftime_now"] = strftime_now
+    made.globals["dict"] = TemplateDict()
+    made.globals["namespace"] = TemplateNamespace
     return made
 
 

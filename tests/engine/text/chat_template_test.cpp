@@ -216,7 +216,7 @@ TEST(ChatTemplateTest, AJobsMistakesAreItsErrors) {
 TEST(ChatTemplateTest, WhatATemplateCannotDoIsAnErrorWithItsLine) {
     EXPECT_THAT(rendered("\n{{ missing.attribute }}"), HasSubstr("error: chat template: undefined value"));
     EXPECT_THAT(rendered("\n\n{{ messages[0].content.unheard() }}"), HasSubstr("default:3"));
-    EXPECT_THAT(rendered("{{ missing | tojson }}"), HasSubstr("tojson: a value of kind undefined has no JSON form"));
+    EXPECT_THAT(rendered("{{ missing | tojson }}"), HasSubstr("tojson: missing is not defined"));
     EXPECT_THAT(rendered("{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}"), HasSubstr("error: chat template: "));
     EXPECT_EQ(rendered("{% macro m() %}{{ raise_exception('no ' ~ 1) }}{% endmacro %}{% for x in [1] %}{{ m() }}{% endfor %}"),
               "error: no 1");

@@ -2,17 +2,39 @@
 
 use super::ast::Name;
 use super::error::{failed, Result};
-use super::value::Value;
+use super::limits::Meter;
+use super::value::{depth_of, Items, Value};
 
-#[derive(Default, Clone)]
+/// What a named argument takes.
+pub const NAMED_BYTES: usize = size_of::<(Name, Value)>();
+
+#[derive(Default)]
 pub struct Arguments {
-    pub positional: Vec<Value>,
+    pub positional: Items,
     pub named: Vec<(Name, Value)>,
 }
 
 impl Arguments {
-    pub fn of(positional: Vec<Value>) -> Self {
-        Arguments { positional, named: Vec::new() }
+    pub fn one(value: Value, meter: &Meter) -> Result<Self> {
+        Ok(Arguments { positional: Items::copy([value], 1, meter)?, named: Vec::new() })
+    }
+
+    pub fn copy(&self, meter: &Meter) -> Result<Self> {
+        meter.steps(self.named.len())?;
+        meter.bytes(self.named.len().saturating_mul(NAMED_BYTES))?;
+        let positional = Items::copy(self.positional.iter().cloned(), self.positional.len(), meter)?;
+        Ok(Arguments { positional, named: self.named.clone() })
+    }
+
+    /// Levels of containers in the values.
+    pub fn depth(&self) -> u32 {
+        depth_of(self.positional.iter().chain(self.named.iter().map(|(_, value)| value)))
+    }
+
+    /// Removes the first argument by position.
+    pub fn take_first(&mut self) -> Option<Value> {
+        let rest = self.positional.split_off(1);
+        std::mem::replace(&mut self.positional, rest).pop()
     }
 
     /// The value of each parameter, None where the call has none; the first `required` parameters must have one. Parameters that begin with
@@ -42,21 +64,11 @@ impl Arguments {
     pub fn none(self, what: &str) -> Result<()> {
         self.bind::<0>(what, 0, []).map(|_| ())
     }
-
-    /// Removes a named argument.
-    pub fn take(&mut self, name: &str) -> Option<Value> {
-        let at = self.named.iter().position(|(other, _)| &**other == name)?;
-        Some(self.named.remove(at).1)
-    }
 }
 
 /// The integer of an argument that Python takes only as one.
 pub fn integer(what: &str, value: &Value) -> Result<i128> {
-    match value.defined()? {
-        Value::Bool(truth) => Ok(i128::from(*truth)),
-        Value::Integer(integer) => Ok(*integer),
-        other => Err(failed(format!("{what} must be an integer, not {}", other.type_name()))),
-    }
+    value.defined()?.as_integer().ok_or_else(|| failed(format!("{what} must be an integer, not {}", value.type_name())))
 }
 
 pub fn integer_or(what: &str, value: &Option<Value>, default: i128) -> Result<i128> {
@@ -74,4 +86,9 @@ pub fn text<'v>(what: &str, value: &'v Value) -> Result<&'v str> {
         Some(text) => Ok(text),
         None => Err(failed(format!("{what} must be a string, not {}", value.type_name()))),
     }
+}
+
+/// The truth of an argument that is false where the call has none.
+pub fn is_true(flag: Option<Value>) -> bool {
+    flag.is_some_and(|flag| flag.is_true())
 }

@@ -4,15 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::filters::Filter;
-use super::tests::Test;
+use super::jinja_tests::Test;
 
 pub type Name = Arc<str>;
 
-pub struct Template {
-    pub body: Vec<Statement>,
-    pub blocks: HashMap<Name, Vec<Statement>>,
-    /// Variables that are undefined until the template sets them, although a job may give them: loops and macros before that see none.
-    pub set_later: Vec<Name>,
+pub struct Tree {
+    pub body: Body,
+    pub blocks: HashMap<Name, Body>,
     pub contents: Contents,
 }
 
@@ -24,6 +22,14 @@ pub enum Contents {
     /// It walks over contents without asking whether one is a text: it would take the characters for parts and lose them.
     Parts,
     Both,
+}
+
+/// Statements with a scope of their own.
+#[derive(Default)]
+pub struct Body {
+    pub statements: Vec<Statement>,
+    /// Variables that this scope and those within see as missing until a statement of the body sets them. See symbols.rs.
+    pub set_later: Vec<Name>,
 }
 
 pub enum Statement {
@@ -42,17 +48,19 @@ pub enum Statement {
     Capture {
         target: Option<Target>,
         filter: Option<Expression>,
-        body: Vec<Statement>,
+        body: Body,
     },
     With {
         bindings: Vec<(Target, Expression)>,
-        body: Vec<Statement>,
+        body: Body,
     },
     Macro(Arc<Macro>),
     Call {
         call: Expression,
         caller: Arc<Macro>,
     },
+    /// `{% generation %}` of transformers: for it too, jinja2 makes a macro of the body.
+    Generation(Arc<Macro>),
     Block {
         name: Name,
         scoped: bool,
@@ -66,8 +74,8 @@ pub struct For {
     pub items: Expression,
     pub filter: Option<Expression>,
     pub recursive: bool,
-    pub body: Vec<Statement>,
-    pub otherwise: Vec<Statement>,
+    pub body: Body,
+    pub otherwise: Body,
 }
 
 pub enum Target {
@@ -79,7 +87,7 @@ pub enum Target {
 pub struct Macro {
     pub name: Name,
     pub parameters: Vec<(Name, Option<Expression>)>,
-    pub body: Vec<Statement>,
+    pub body: Body,
     /// The body uses the name, so that the macro takes what has it.
     pub takes_caller: bool,
     pub takes_named: bool,
@@ -157,4 +165,43 @@ pub struct Arguments {
     pub named: Vec<(Name, Expression)>,
     pub star: Option<Boxed>,
     pub double_star: Option<Boxed>,
+}
+
+impl Expression {
+    /// Calls `see` with this expression and all within, in the order in which jinja2's compiler visits them.
+    pub fn walk(&self, see: &mut impl FnMut(&Expression)) {
+        see(self);
+        match &self.kind {
+            Kind::None | Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::Text(_) | Kind::Name(_) | Kind::Piped => {}
+            Kind::List(items) | Kind::Tuple(items) | Kind::Concatenation(items) => items.iter().for_each(|item| item.walk(see)),
+            Kind::Dict(items) => items.iter().for_each(|(key, value)| {
+                key.walk(see);
+                value.walk(see);
+            }),
+            Kind::Attribute(value, _) | Kind::Negative(value) | Kind::Positive(value) | Kind::Not(value) => value.walk(see),
+            Kind::Item(left, right) | Kind::And(left, right) | Kind::Or(left, right) | Kind::Binary(_, left, right) => {
+                left.walk(see);
+                right.walk(see);
+            }
+            Kind::Slice(value, bounds) => {
+                value.walk(see);
+                bounds.iter().flatten().for_each(|bound| bound.walk(see));
+            }
+            Kind::Call(value, arguments) | Kind::Filter(value, _, _, arguments) | Kind::Test(value, _, _, arguments) => {
+                value.walk(see);
+                arguments.positional.iter().for_each(|argument| argument.walk(see));
+                arguments.named.iter().for_each(|(_, argument)| argument.walk(see));
+                arguments.star.iter().chain(&arguments.double_star).for_each(|argument| argument.walk(see));
+            }
+            Kind::Comparison(first, rest) => {
+                first.walk(see);
+                rest.iter().for_each(|(_, value)| value.walk(see));
+            }
+            Kind::If { condition, then, otherwise } => {
+                condition.walk(see);
+                then.walk(see);
+                otherwise.iter().for_each(|otherwise| otherwise.walk(see));
+            }
+        }
+    }
 }

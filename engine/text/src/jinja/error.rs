@@ -45,6 +45,11 @@ impl Error {
     }
 }
 
+/// The beginning of a text, for an error.
+pub fn shown(text: &str) -> String {
+    format!("{:?}", text.chars().take(100).collect::<String>())
+}
+
 /// The error of an operation.
 pub fn failed(message: impl Into<String>) -> Error {
     Error::new(Kind::Failed, message.into())

@@ -1,21 +1,25 @@
 //! Jinja's filters for single values; filters for lists are in list_filters.rs. Called by the parser, which looks them up, and by the
 //! interpreter. Those that no chat template has (urlize, xmlattr, wordwrap and more) are not there: a template with one does not load.
 
-use super::arguments::{integer, integer_or, size, text, Arguments};
-use super::ast::Operator;
+use super::arguments::{integer, integer_or, is_true, size, text, Arguments};
+use super::ast::{Name, Operator};
+use super::dict::Dict;
 use super::error::{failed, Result};
 use super::format::percent;
+use super::generators::items_of;
 use super::interpreter::Interpreter;
 use super::json::{json_of, Style};
+use super::limits::{Meter, CHARACTERS_PER_STEP, DIGITS_PER_STEP};
 use super::list_filters::LIST_FILTERS;
 use super::lookup;
-use super::number::{float_from, integer_from};
-use super::operators::{binary, escaped, float_of, negative};
+use super::number::{float_from, integer_from, truncated};
+use super::operators::{binary, float_of, negative};
 use super::sequences::length_of;
 use super::string_methods::{call_string_method, cased, center, replace};
 use super::text::str_of;
-use super::unicode::{is_word, split_lines};
-use super::value::{Dict, Value};
+use super::unicode::{is_space, is_word, split_lines};
+use super::value::{Items, Value};
+use super::writer::Writer;
 
 pub type Filter = fn(&mut Interpreter, Value, Arguments) -> Result<Value>;
 
@@ -50,6 +54,17 @@ const FILTERS: [(&str, Filter); 28] = [
     ("wordcount", word_count),
 ];
 
+/// Filters of Jinja that are not there.
+const UNSUPPORTED: [&str; 6] = ["filesizeformat", "pprint", "random", "urlize", "wordwrap", "xmlattr"];
+
+/// The test `filter`: whether Jinja has a filter of that name.
+pub fn is_filter(name: &str) -> Result<bool> {
+    match UNSUPPORTED.contains(&name) {
+        true => Err(failed(format!("filter {name} is not supported"))),
+        false => Ok(filter_named(name).is_some()),
+    }
+}
+
 pub fn filter_named(name: &str) -> Option<Filter> {
     FILTERS.iter().chain(&LIST_FILTERS).find(|(other, _)| *other == name).map(|&(_, filter)| filter)
 }
@@ -58,7 +73,7 @@ pub fn filter_named(name: &str) -> Option<Filter> {
 fn soft_text(interpreter: &Interpreter, value: Value) -> Result<Value> {
     Ok(match value {
         Value::Text { .. } => value,
-        other => Value::text(str_of(&other, &interpreter.meter)?),
+        other => Value::shared(str_of(&other, interpreter.meter)?),
     })
 }
 
@@ -69,29 +84,30 @@ fn as_method(interpreter: &mut Interpreter, value: Value, method: &str, argument
 
 fn trim(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [characters] = arguments.bind("trim", 0, ["chars"])?;
-    as_method(interpreter, value, "strip", Arguments::of(characters.into_iter().collect()))
+    let characters = Arguments::one(characters.unwrap_or(Value::None), interpreter.meter)?;
+    as_method(interpreter, value, "strip", characters)
 }
 
-fn length(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
+fn length(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("length")?;
-    Ok(Value::Integer(length_of(&value)? as i128))
+    Ok(Value::Integer(length_of(&value, interpreter)? as i128))
 }
 
 fn default(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [default, boolean] = arguments.bind("default", 0, ["default_value", "boolean"])?;
-    let use_default = matches!(value, Value::Undefined(_)) || (boolean.is_some_and(|boolean| boolean.is_true()) && !value.is_true());
-    Ok(if use_default { default.unwrap_or(Value::text("")) } else { value })
+    let use_default = matches!(value, Value::Undefined(_)) || (is_true(boolean) && !value.is_true());
+    Ok(if use_default { default.unwrap_or_else(|| Value::shared("".into())) } else { value })
 }
 
 fn attr(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [name] = arguments.bind("attr", 1, ["name"])?;
-    let name = str_of(&name.unwrap_or(Value::None), &interpreter.meter)?;
+    let name = str_of(&name.unwrap_or(Value::None), interpreter.meter)?;
     Ok(lookup::own_attribute(interpreter, value.defined()?, &name)?.unwrap_or_else(|| Value::undefined(name)))
 }
 
 fn safe(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("safe")?;
-    Ok(Value::safe_text(str_of(&value, &interpreter.meter)?))
+    Ok(Value::shared(str_of(&value, interpreter.meter)?).marked(true))
 }
 
 fn string(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
@@ -100,37 +116,36 @@ fn string(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> 
 }
 
 fn escape(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
-    match value {
-        Value::Text { safe: true, .. } => arguments.none("escape").map(|()| value),
-        _ => force_escape(interpreter, value, arguments),
+    if value.is_safe() {
+        return arguments.none("escape").map(|()| value);
     }
+    force_escape(interpreter, value, arguments)
 }
 
 fn force_escape(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("escape")?;
-    let text = str_of(&value, &interpreter.meter)?;
-    interpreter.meter.text(text.len().saturating_mul(5))?;
-    Ok(Value::safe_text(escaped(&text)))
+    let mut out = Writer::new(interpreter.meter);
+    out.push_escaped(&str_of(&value, interpreter.meter)?)?;
+    Ok(out.value().marked(true))
 }
 
 fn replace_filter(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [old, new, count] = arguments.bind("replace", 2, ["old", "new", "count"])?;
-    let meter = &interpreter.meter;
+    let meter = interpreter.meter;
     let of = |value: Option<Value>| str_of(&value.unwrap_or(Value::None), meter);
     let (old, new) = (of(old)?, of(new)?);
     let count = match count {
         None | Some(Value::None) => -1,
         Some(count) => integer("the count of replace", &count)?,
     };
-    replace(&str_of(&value, meter)?, &old, &new, count, meter).map(Value::text)
+    replace(&str_of(&value, meter)?, &old, &new, count, meter)
 }
 
 /// Words begin after space, hyphens and opening brackets.
 fn title(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("title")?;
-    let text = str_of(&value, &interpreter.meter)?;
-    interpreter.meter.text(text.len())?;
-    let is_gap = |character: char| super::unicode::is_space(character) || matches!(character, '-' | '(' | '{' | '[' | '<');
+    let text = str_of(&value, interpreter.meter)?;
+    let is_gap = |character: char| is_space(character) || matches!(character, '-' | '(' | '{' | '[' | '<');
     let mut out = String::new();
     let mut rest = &*text;
     while let Some(first) = rest.chars().next() {
@@ -140,12 +155,13 @@ fn title(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> R
         out.push_str(&word.to_lowercase());
         rest = &rest[end..];
     }
-    Ok(Value::text(out))
+    Value::text(out, interpreter.meter)
 }
 
 fn word_count(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("wordcount")?;
-    let text = str_of(&value, &interpreter.meter)?;
+    let text = str_of(&value, interpreter.meter)?;
+    interpreter.meter.steps(text.len() / CHARACTERS_PER_STEP)?;
     let words = text.split(|character| !is_word(character)).filter(|word| !word.is_empty()).count();
     Ok(Value::Integer(words as i128))
 }
@@ -154,7 +170,7 @@ fn center_filter(interpreter: &mut Interpreter, value: Value, arguments: Argumen
     let [width] = arguments.bind("center", 0, ["width"])?;
     let width = size("the width of center", &width.unwrap_or(Value::Integer(80)))?;
     let Value::Text { text, safe } = soft_text(interpreter, value)? else { unreachable!("a text was made") };
-    Ok(Value::Text { text: center(&text, width, ' ', &interpreter.meter)?.into(), safe })
+    center(&text, width, " ", interpreter.meter).map(|text| text.marked(safe))
 }
 
 fn truncate(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
@@ -165,61 +181,66 @@ fn truncate(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -
         None | Some(Value::None) => 5,
         Some(leeway) => integer("the leeway of truncate", &leeway)?,
     };
-    let end = end.unwrap_or(Value::text("..."));
-    let end = text("the end of truncate", &end)?;
-    let kept = length - end.chars().count() as i128;
+    let end = end.unwrap_or_else(|| Value::shared("...".into()));
+    let kept = length - text("the end of truncate", &end)?.chars().count() as i128;
     if kept < 0 || leeway < 0 {
         return Err(failed("truncate: the length must not be smaller than the end's, nor the leeway than 0"));
     }
     if own.chars().count() as i128 <= length + leeway {
         return Ok(value);
     }
-    interpreter.meter.text(own.len())?;
-    let kept: String = own.chars().take(kept as usize).collect();
-    let kept =
-        if kill_words.is_some_and(|kill| kill.is_true()) { &kept } else { kept.rsplit_once(' ').map_or(&*kept, |(before, _)| before) };
-    Ok(Value::text(format!("{kept}{end}")))
+    let kept = own.char_indices().nth(kept as usize).map_or(own, |(at, _)| &own[..at]);
+    let kept = if is_true(kill_words) { kept } else { kept.rsplit_once(' ').map_or(kept, |(before, _)| before) };
+    // The sum of two strings escapes what is not marked as safe if the other is.
+    let kept = Value::text(kept, interpreter.meter)?.marked(value.is_safe());
+    binary(Operator::Add, &kept, &end, interpreter.meter)
 }
 
 fn indent(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [width, first, blank] = arguments.bind("indent", 0, ["width", "first", "blank"])?;
-    let meter = &interpreter.meter;
-    let indentation = match width {
-        None => "    ".to_string(),
-        Some(Value::Text { text, .. }) => text.to_string(),
-        Some(width) => {
-            let width = size("the width of indent", &width)?;
-            meter.text(width)?;
-            " ".repeat(width)
-        }
-    };
-    let own = text("what indent indents", &value)?;
-    let is_true = |flag: Option<Value>| flag.is_some_and(|flag| flag.is_true());
     let (first, blank) = (is_true(first), is_true(blank));
-    let with_end = format!("{own}\n");
-    let lines = split_lines(&with_end, false);
-    meter.text(own.len().saturating_add(indentation.len().saturating_mul(lines.len())))?;
-    let mut out = String::new();
-    for (index, line) in lines.iter().enumerate() {
+    let indentation = match width {
+        None => "    ".into(),
+        Some(width) => indentation("the width of indent", width, interpreter.meter)?,
+    };
+    let with_end = text("what indent indents", &value)?.to_string() + "\n";
+    let mut out = Writer::new(interpreter.meter);
+    for (index, line) in split_lines(&with_end, false).enumerate() {
+        interpreter.meter.steps(1)?;
         if index > 0 {
-            out.push('\n');
+            out.push("\n")?;
         }
         let indented = if index == 0 { first } else { blank || !line.is_empty() };
         if indented {
-            out.push_str(&indentation);
+            out.push(&indentation)?;
         }
-        out.push_str(line);
+        out.push(line)?;
     }
-    Ok(Value::Text { text: out.into(), safe: matches!(value, Value::Text { safe: true, .. }) })
+    Ok(out.value().marked(value.is_safe()))
+}
+
+/// A text, or a number of spaces.
+fn indentation(what: &str, width: Value, meter: &Meter) -> Result<Name> {
+    if let Value::Text { text, .. } = width {
+        return Ok(text);
+    }
+    let mut spaces = Writer::new(meter);
+    spaces.push_repeated(" ", size(what, &width)?)?;
+    Ok(spaces.text())
 }
 
 fn strip_tags(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("striptags")?;
-    let text = str_of(&value, &interpreter.meter)?;
+    let text = str_of(&value, interpreter.meter)?;
     if text.contains(['<', '&']) {
         return Err(failed("striptags of a text with tags or entities is not supported"));
     }
-    Ok(Value::text(text.split(super::unicode::is_space).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")))
+    let mut out = Writer::new(interpreter.meter);
+    for (index, word) in text.split(is_space).filter(|word| !word.is_empty()).enumerate() {
+        out.push(if index > 0 { " " } else { "" })?;
+        out.push(word)?;
+    }
+    Ok(out.value())
 }
 
 fn url_encode(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
@@ -227,60 +248,49 @@ fn url_encode(interpreter: &mut Interpreter, value: Value, arguments: Arguments)
     if !matches!(value, Value::Text { .. } | Value::Integer(_) | Value::Bool(_) | Value::None) {
         return Err(failed(format!("urlencode of {} is not supported", value.type_name())));
     }
-    let text = str_of(&value, &interpreter.meter)?;
-    interpreter.meter.text(text.len().saturating_mul(3))?;
-    let mut out = String::new();
-    for byte in text.bytes() {
+    let mut out = Writer::new(interpreter.meter);
+    for byte in str_of(&value, interpreter.meter)?.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' | b'/' => out.push(byte as char),
-            _ => out.push_str(&format!("%{byte:02X}")),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' | b'/' => out.push_char(byte as char)?,
+            _ => out.push(&format!("%{byte:02X}"))?,
         }
     }
-    Ok(Value::text(out))
+    Ok(out.value())
 }
 
 fn format(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
+    let meter = interpreter.meter;
     let arguments = match (arguments.positional.is_empty(), arguments.named.is_empty()) {
         (false, false) => return Err(failed("format takes values by position or by name, not both")),
         (true, false) => {
             let mut dict = Dict::default();
             for (name, value) in arguments.named {
-                dict.insert(Value::text(name), value)?;
+                dict.insert(Value::shared(name), value, meter)?;
             }
-            Value::dict(dict)?
+            Value::dict(dict, meter)?
         }
         _ => Value::tuple(arguments.positional)?,
     };
     let pattern = soft_text(interpreter, value)?;
-    percent(&pattern, &arguments, &interpreter.meter)
+    percent(&pattern, &arguments, meter)
 }
 
-fn int(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
+fn int(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [default, base] = arguments.bind("int", 0, ["default", "base"])?;
     let base = integer_or("the base of int", &base, 10)?;
     let base = u32::try_from(base)
         .ok()
         .filter(|&base| base == 0 || (2..=36).contains(&base))
-        .ok_or_else(|| failed("a base that int does not have"))?;
-    let of_float = |real: f64| -> Result<Option<Value>> {
-        match real {
-            real if !real.is_finite() => Ok(None),
-            real if real.abs() >= 1e38 => Err(failed("an integer of more than 128 bits")),
-            real => Ok(Some(Value::Integer(real.trunc() as i128))),
-        }
-    };
+        .ok_or_else(|| failed("int: the base must be 0 or from 2 to 36"))?;
     let found = match value.defined()? {
         Value::Bool(truth) => Some(Value::Integer(i128::from(*truth))),
         Value::Integer(_) => Some(value),
-        Value::Float(real) => of_float(*real)?,
+        Value::Float(real) => truncated(*real)?.map(Value::Integer),
         Value::Text { text, .. } => {
-            if !text.is_ascii() && text.chars().any(|character| !character.is_ascii() && super::unicode::is_decimal(character)) {
-                return Err(failed("int of digits other than 0 to 9 is not supported"));
-            }
-            match (integer_from(text, base), float_from(text)) {
+            interpreter.meter.steps(text.len() / CHARACTERS_PER_STEP)?;
+            match (integer_from(text, base)?, float_from(text)?) {
                 (Some(integer), _) => Some(Value::Integer(integer)),
-                (None, Some(real)) if text.trim().len() < 38 || real.abs() < 1e30 => of_float(real)?,
-                (None, Some(_)) => return Err(failed("an integer of more than 128 bits")),
+                (None, Some(real)) => truncated(real)?.map(Value::Integer),
                 (None, None) => None,
             }
         }
@@ -289,10 +299,13 @@ fn int(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value>
     Ok(found.or(default).unwrap_or(Value::Integer(0)))
 }
 
-fn float(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
+fn float(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [default] = arguments.bind("float", 0, ["default"])?;
     let found = match value.defined()? {
-        Value::Text { text, .. } => float_from(text),
+        Value::Text { text, .. } => {
+            interpreter.meter.steps(text.len() / CHARACTERS_PER_STEP)?;
+            float_from(text)?
+        }
         other => float_of(other),
     };
     Ok(found.map(Value::Float).or(default).unwrap_or(Value::Float(0.0)))
@@ -315,18 +328,18 @@ fn round(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> R
     if precision.abs() > 300 {
         return Err(failed("round to this precision is not supported"));
     }
-    let method = method.unwrap_or(Value::text("common"));
-    let toward: fn(f64) -> f64 = match text("the method of round", &method)? {
+    interpreter.meter.steps(precision.unsigned_abs() as usize / DIGITS_PER_STEP)?;
+    let toward: fn(f64) -> f64 = match method.as_ref().map_or(Ok("common"), |method| text("the method of round", method))? {
         "common" => return rounded(&value, precision),
         "ceil" => f64::ceil,
         "floor" => f64::floor,
         other => return Err(failed(format!("round has no method {other}; it has common, ceil and floor"))),
     };
-    let meter = &interpreter.meter;
+    let meter = interpreter.meter;
     let scale = binary(Operator::Power, &Value::Integer(10), &Value::Integer(precision), meter)?;
     let scaled = match binary(Operator::Multiply, &value, &scale, meter)? {
         Value::Float(real) if real.abs() < 1e30 => Value::Integer(toward(real) as i128),
-        Value::Float(_) => return Err(failed("round of a number that is too large")),
+        Value::Float(_) => return Err(failed("round: the number is too large")),
         integer => integer,
     };
     binary(Operator::Divide, &scaled, &scale, meter)
@@ -365,33 +378,37 @@ fn rounded(value: &Value, precision: i128) -> Result<Value> {
 fn tojson(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [ensure_ascii, indent, separators, sort_keys] =
         arguments.bind("tojson", 0, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
-    let meter = &interpreter.meter;
     let indent = match indent {
         None | Some(Value::None) => None,
-        Some(Value::Text { text, .. }) => Some(text.to_string()),
-        Some(indent) => {
-            let width = size("the indent of tojson", &indent)?;
-            meter.text(width)?;
-            Some(" ".repeat(width))
-        }
+        Some(indent) => Some(indentation("the indent of tojson", indent, interpreter.meter)?),
     };
-    let (item_separator, key_separator) = match separators {
-        None | Some(Value::None) => ((if indent.is_some() { "," } else { ", " }).to_string(), ": ".to_string()),
-        Some(separators) => {
-            let separators = super::sequences::items_of(separators.defined()?, meter)?;
-            let [item, key] = &separators[..] else { return Err(failed("tojson: separators must be two strings")) };
-            (text("a separator of tojson", item)?.to_string(), text("a separator of tojson", key)?.to_string())
+    let separators = match separators {
+        None | Some(Value::None) => {
+            let item = if indent.is_some() { "," } else { ", " };
+            Items::copy([item, ": "].map(|text| Value::shared(text.into())), 2, interpreter.meter)?
         }
+        Some(separators) => items_of(separators.defined()?, interpreter)?,
     };
-    let is_true = |flag: Option<Value>| flag.is_some_and(|flag| flag.is_true());
-    let style = Style { ensure_ascii: is_true(ensure_ascii), indent, item_separator, key_separator, sort_keys: is_true(sort_keys) };
-    json_of(&value, &style, meter).map(Value::text)
+    let [Value::Text { text: item, .. }, Value::Text { text: key, .. }] = &separators[..] else {
+        return Err(failed("tojson: separators must be two strings"));
+    };
+    let style = Style {
+        ensure_ascii: is_true(ensure_ascii),
+        indent,
+        item_separator: item.clone(),
+        key_separator: key.clone(),
+        sort_keys: is_true(sort_keys),
+    };
+    json_of(&value, &style, interpreter.meter)
 }
 
 /// The lower case of a string, by which filters compare unless they are case sensitive.
-pub fn without_case(value: Value) -> Result<Value> {
+pub fn without_case(value: Value, meter: &Meter) -> Result<Value> {
     match value.as_text() {
-        Some(text) => Ok(Value::text(cased(text, "lower")?)),
+        Some(text) => {
+            meter.read(text.len().saturating_mul(4))?;
+            Value::text(cased(text, "lower")?, meter)
+        }
         None => Ok(value),
     }
 }

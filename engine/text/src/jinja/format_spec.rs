@@ -1,18 +1,24 @@
 //! str.format and Python's format specifications. Called by string_methods.rs; format.rs shares how numbers are written.
 
 use super::arguments::Arguments;
-use super::error::{failed, Result};
+use super::error::{failed, shown, Result};
 use super::interpreter::Interpreter;
+use super::limits::{Meter, DIGITS_PER_STEP};
+use super::list_filters::path_key;
 use super::lookup;
+use super::number::{digits_of, float_text, leading_size};
 use super::operators::float_of;
 use super::text::{repr_of, str_of};
 use super::value::Value;
+use super::writer::Writer;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Alignment {
     Left,
     Right,
     Center,
+    /// Filled up between the sign and the digits.
+    AfterSign,
 }
 
 pub struct Layout {
@@ -25,42 +31,49 @@ pub struct Layout {
 }
 
 impl Layout {
-    pub fn padded(&self, text: &str) -> String {
+    pub fn pad(&self, text: &str, out: &mut Writer) -> Result<()> {
         let missing = self.width.saturating_sub(text.chars().count());
-        let fill = |count: usize| self.fill.to_string().repeat(count);
-        match self.alignment {
-            Alignment::Left => text.to_string() + &fill(missing),
-            Alignment::Right => fill(missing) + text,
-            Alignment::Center => fill(missing / 2) + text + &fill(missing - missing / 2),
-        }
+        let left = match self.alignment {
+            Alignment::Left => 0,
+            Alignment::Right | Alignment::AfterSign => missing,
+            Alignment::Center => missing / 2,
+        };
+        let fill = self.fill.to_string();
+        out.push_repeated(&fill, left)?;
+        out.push(text)?;
+        out.push_repeated(&fill, missing - left)
     }
 }
 
-/// A number with its sign, filled up between the sign and the digits if the fill is '0'.
-pub fn padded_number(negative: bool, prefix: &str, digits: &str, layout: &Layout) -> String {
+/// A number with its sign.
+pub fn padded_number(negative: bool, prefix: &str, digits: &str, layout: &Layout, out: &mut Writer) -> Result<()> {
     let sign = match (negative, layout.sign) {
         (true, _) => "-",
         (false, Some('+')) => "+",
         (false, Some(' ')) => " ",
         _ => "",
     };
-    if layout.fill == '0' && layout.alignment == Alignment::Right {
-        let zeros = layout.width.saturating_sub(sign.len() + prefix.len() + digits.len());
-        return format!("{sign}{prefix}{}{digits}", "0".repeat(zeros));
+    if layout.alignment == Alignment::AfterSign {
+        out.push(sign)?;
+        out.push(prefix)?;
+        let width = layout.width.saturating_sub(sign.len() + prefix.len());
+        return Layout { width, ..*layout }.pad(digits, out);
     }
-    layout.padded(&format!("{sign}{prefix}{digits}"))
+    layout.pad(&format!("{sign}{prefix}{digits}"), out)
 }
 
 /// A float in one of the formats e, f, g and their capitals.
-pub fn real(value: f64, kind: char, precision: usize, layout: &Layout) -> Result<String> {
-    let digits = real_digits(value.abs(), kind, precision, layout.alternate)?;
-    Ok(padded_number(value.is_sign_negative() && !value.is_nan(), "", &digits, layout))
+pub fn real(value: f64, kind: char, precision: usize, layout: &Layout, out: &mut Writer) -> Result<()> {
+    let digits = real_digits(value.abs(), kind, precision, layout.alternate, out.meter())?;
+    padded_number(value.is_sign_negative() && !value.is_nan(), "", &digits, layout, out)
 }
 
-fn real_digits(value: f64, kind: char, precision: usize, alternate: bool) -> Result<String> {
+fn real_digits(value: f64, kind: char, precision: usize, alternate: bool, meter: &Meter) -> Result<String> {
     if precision > 500 {
-        return Err(failed("a precision of more than 500 digits"));
+        return Err(failed("a precision of more than 500 digits is not supported"));
     }
+    // A large number has some 300 digits before the point.
+    meter.steps((precision + value.abs().max(1.0).log10().min(400.0) as usize) / DIGITS_PER_STEP)?;
     if alternate {
         return Err(failed("`#` with a float is not supported"));
     }
@@ -97,31 +110,31 @@ fn exponent_form(value: f64, precision: usize) -> String {
 }
 
 /// pattern.format(...).
-pub fn format_method(interpreter: &mut Interpreter, pattern: &str, arguments: Arguments) -> Result<String> {
-    let mut out = String::new();
+pub fn format_method(interpreter: &mut Interpreter, pattern: &str, arguments: Arguments) -> Result<Value> {
+    let mut out = Writer::new(interpreter.meter);
     let mut next = 0;
     let mut rest = pattern;
     while let Some(at) = rest.find(['{', '}']) {
-        out.push_str(&rest[..at]);
+        interpreter.meter.steps(1)?;
+        out.push(&rest[..at])?;
         let brace = &rest[at..at + 1];
         let after = &rest[at + 1..];
         if after.starts_with(brace) {
-            out.push_str(brace);
+            out.push(brace)?;
             rest = &after[1..];
             continue;
         }
-        let end = after.find('}').filter(|_| brace == "{").ok_or_else(|| failed("format: a single brace; write it twice to print it"))?;
-        let text = field(interpreter, &after[..end], &arguments, &mut next)?;
-        interpreter.meter.text(text.len())?;
-        out.push_str(&text);
+        let end =
+            after.find('}').filter(|_| brace == "{").ok_or_else(|| failed("format: a brace stands alone; write it twice to print it"))?;
+        field(interpreter, &after[..end], &arguments, &mut next, &mut out)?;
         rest = &after[end + 1..];
     }
-    interpreter.meter.text(rest.len())?;
-    Ok(out + rest)
+    out.push(rest)?;
+    Ok(out.value())
 }
 
-/// What stands for `name!r:spec`.
-fn field(interpreter: &Interpreter, field: &str, arguments: &Arguments, next: &mut usize) -> Result<String> {
+/// Writes what stands for `name!r:spec`.
+fn field(interpreter: &mut Interpreter, field: &str, arguments: &Arguments, next: &mut usize, out: &mut Writer) -> Result<()> {
     if field.contains('{') {
         return Err(failed("format: fields within fields are not supported"));
     }
@@ -131,18 +144,21 @@ fn field(interpreter: &Interpreter, field: &str, arguments: &Arguments, next: &m
         None => (field, None),
     };
     let value = argument(interpreter, path, arguments, next)?;
-    let meter = &interpreter.meter;
+    let meter = interpreter.meter;
     let value = match conversion {
         None => value,
-        Some("s") => Value::text(str_of(&value, meter)?),
-        Some("r") => Value::text(repr_of(&value, meter)?),
+        Some("s") => Value::shared(str_of(&value, meter)?),
+        Some("r") => Value::shared(repr_of(&value, meter)?.into()),
         Some(other) => return Err(failed(format!("format: the conversion !{other} is not supported"))),
     };
-    formatted(interpreter, &value, spec)
+    match spec {
+        "" => out.push(&str_of(&value, meter)?),
+        _ => Spec::of(spec, &value)?.write(&value, out),
+    }
 }
 
 /// The argument that `0.name[key]` names.
-fn argument(interpreter: &Interpreter, path: &str, arguments: &Arguments, next: &mut usize) -> Result<Value> {
+fn argument(interpreter: &mut Interpreter, path: &str, arguments: &Arguments, next: &mut usize) -> Result<Value> {
     let end = path.find(['.', '[']).unwrap_or(path.len());
     let (name, mut rest) = path.split_at(end);
     let positional = match name {
@@ -158,6 +174,7 @@ fn argument(interpreter: &Interpreter, path: &str, arguments: &Arguments, next: 
         }
         _ => None,
     };
+    interpreter.meter.steps(arguments.named.len())?;
     let found = match positional {
         Some(at) => arguments.positional.get(at),
         None => arguments.named.iter().find(|(other, _)| &**other == name).map(|(_, value)| value),
@@ -169,139 +186,145 @@ fn argument(interpreter: &Interpreter, path: &str, arguments: &Arguments, next: 
             value = lookup::attribute(interpreter, &value, &inner[..end].into())?;
             rest = &inner[end..];
         } else {
-            let inner = rest.strip_prefix('[').ok_or_else(|| failed("format: a field that is not well formed"))?;
+            let inner = rest.strip_prefix('[').ok_or_else(|| failed("format: the field is not well formed"))?;
             let end = inner.find(']').ok_or_else(|| failed("format: `[` has no end"))?;
-            let key = inner[..end].parse().map_or_else(|_| Value::text(&inner[..end]), Value::Integer);
+            let key = path_key(&inner[..end], interpreter)?;
             value = lookup::item(interpreter, &value, &key)?;
             rest = &inner[end + 1..];
         }
-        value.defined()?;
     }
     Ok(value)
 }
 
-/// format(value, spec).
-fn formatted(interpreter: &Interpreter, value: &Value, spec: &str) -> Result<String> {
-    let meter = &interpreter.meter;
-    if spec.is_empty() {
-        return Ok(str_of(value, meter)?.to_string());
+/// A format specification that was read.
+struct Spec<'s> {
+    layout: Layout,
+    /// The alignment that the specification has, if any.
+    alignment: Option<Alignment>,
+    comma: bool,
+    precision: Option<usize>,
+    kind: &'s str,
+}
+
+impl<'s> Spec<'s> {
+    /// The value decides where zeros go.
+    fn of(spec: &'s str, value: &Value) -> Result<Self> {
+        let mut rest = spec;
+        let alignment_of = |character: char| match character {
+            '<' => Some(Alignment::Left),
+            '>' => Some(Alignment::Right),
+            '^' => Some(Alignment::Center),
+            '=' => Some(Alignment::AfterSign),
+            _ => None,
+        };
+        let mut characters = spec.chars();
+        let (first, second) = (characters.next().unwrap_or_default(), characters.next().unwrap_or_default());
+        let mut fill = None;
+        let mut alignment = alignment_of(second);
+        if alignment.is_some() {
+            fill = Some(first);
+            rest = &rest[first.len_utf8() + 1..];
+        } else if let Some(found) = alignment_of(first) {
+            alignment = Some(found);
+            rest = &rest[1..];
+        }
+        let mut flag = |flags: &[char]| -> Option<char> {
+            let found = rest.chars().next().filter(|character| flags.contains(character))?;
+            rest = &rest[1..];
+            Some(found)
+        };
+        let sign = flag(&['+', '-', ' ']);
+        let alternate = flag(&['#']).is_some();
+        let is_text = value.as_text().is_some();
+        if flag(&['0']).is_some() && fill.is_none() {
+            fill = Some('0');
+            alignment = alignment.or(Some(if is_text { Alignment::Left } else { Alignment::AfterSign }));
+        }
+        let width = leading_size(&mut rest)?.unwrap_or(0);
+        let comma = rest.strip_prefix(',').map(|after| rest = after).is_some();
+        let precision = match rest.strip_prefix('.') {
+            Some(after) => {
+                rest = after;
+                Some(leading_size(&mut rest)?.ok_or_else(|| failed("format: `.` without a precision"))?)
+            }
+            None => None,
+        };
+        let default = if is_text { Alignment::Left } else { Alignment::Right };
+        let layout = Layout { fill: fill.unwrap_or(' '), alignment: alignment.unwrap_or(default), sign, alternate, width };
+        Ok(Spec { layout, alignment, comma, precision, kind: rest })
     }
-    let mut rest = spec;
-    let alignment_of = |character: char| match character {
-        '<' => Some(Alignment::Left),
-        '>' => Some(Alignment::Right),
-        '^' => Some(Alignment::Center),
-        _ => None,
-    };
-    let mut characters = spec.chars();
-    let (first, second) = (characters.next().unwrap_or_default(), characters.next().unwrap_or_default());
-    let mut fill = None;
-    let mut alignment = alignment_of(second);
-    if alignment.is_some() {
-        fill = Some(first);
-        rest = &rest[first.len_utf8() + 1..];
-    } else if let Some(found) = alignment_of(first) {
-        alignment = Some(found);
-        rest = &rest[1..];
+
+    /// format(value, spec).
+    fn write(&self, value: &Value, out: &mut Writer) -> Result<()> {
+        let Spec { layout, alignment, comma, precision, kind } = self;
+        let letter = kind.chars().next().unwrap_or('d');
+        match (value.defined()?, *kind) {
+            (Value::Text { text, .. }, "" | "s")
+                if layout.sign.is_none() && !layout.alternate && !comma && *alignment != Some(Alignment::AfterSign) =>
+            {
+                let end = precision.and_then(|precision| text.char_indices().nth(precision)).map_or(text.len(), |(end, _)| end);
+                layout.pad(&text[..end], out)
+            }
+            (Value::Integer(_) | Value::Bool(_), "d" | "x" | "X" | "o" | "b" | "") if precision.is_none() => {
+                self.write_integer(value.as_integer().unwrap_or_default(), letter, out)
+            }
+            (Value::Integer(_) | Value::Float(_) | Value::Bool(_), "e" | "E" | "f" | "F" | "g" | "G" | "%") => {
+                self.write_real(float_of(value).unwrap_or_default(), letter, out)
+            }
+            (Value::Float(real), "") if precision.is_none() && !comma && !layout.alternate => {
+                let text = float_text(real.abs(), ["nan", "inf", "inf"]);
+                padded_number(real.is_sign_negative() && !real.is_nan(), "", &text, layout, out)
+            }
+            (value, kind) => Err(failed(format!("format: the type {} for {} is not supported", shown(kind), value.type_name()))),
+        }
     }
-    let mut flag = |flags: &[char]| -> Option<char> {
-        let found = rest.chars().next().filter(|character| flags.contains(character))?;
-        rest = &rest[1..];
-        Some(found)
-    };
-    let sign = flag(&['+', '-', ' ']);
-    let alternate = flag(&['#']).is_some();
-    if flag(&['0']).is_some() && fill.is_none() {
-        fill = Some('0');
-        alignment = alignment.or(match value {
-            Value::Text { .. } => Some(Alignment::Left),
-            _ => Some(Alignment::Right),
-        });
+
+    fn write_integer(&self, integer: i128, kind: char, out: &mut Writer) -> Result<()> {
+        let layout = &self.layout;
+        let (prefix, digits) = digits_of(integer.unsigned_abs(), kind);
+        let digits = match (self.comma, prefix) {
+            (false, _) => digits,
+            (true, "") => {
+                with_commas(&digits, layout, usize::from(integer < 0 || layout.sign.is_some_and(|sign| sign != '-')), out.meter())?
+            }
+            _ => return Err(failed("format: a comma together with this type is not supported")),
+        };
+        padded_number(integer < 0, if layout.alternate { prefix } else { "" }, &digits, layout, out)
     }
-    let width = number(&mut rest)?;
-    let comma = rest.strip_prefix(',').map(|after| rest = after).is_some();
-    let precision = match rest.strip_prefix('.') {
-        Some(after) => {
-            rest = after;
-            Some(number(&mut rest)?.ok_or_else(|| failed("format: `.` without a precision"))?)
+
+    fn write_real(&self, value: f64, kind: char, out: &mut Writer) -> Result<()> {
+        let layout = &self.layout;
+        let precision = self.precision.unwrap_or(6);
+        let negative = value.is_sign_negative() && !value.is_nan();
+        let mut digits = match kind {
+            '%' => real_digits(value.abs() * 100.0, 'f', precision, layout.alternate, out.meter())? + "%",
+            _ => real_digits(value.abs(), kind, precision, layout.alternate, out.meter())?,
+        };
+        if self.comma {
+            if !matches!(kind, 'f' | 'F') || !value.is_finite() {
+                return Err(failed("format: a comma together with this type is not supported"));
+            }
+            let (whole, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+            let sign = usize::from(negative || layout.sign.is_some_and(|sign| sign != '-'));
+            digits = with_commas(whole, layout, sign + fraction.len(), out.meter())? + fraction;
         }
-        None => None,
-    };
-    let width = width.unwrap_or(0);
-    meter.text(width)?;
-    let layout = |default: Alignment| Layout { fill: fill.unwrap_or(' '), alignment: alignment.unwrap_or(default), sign, alternate, width };
-    match (value.defined()?, rest) {
-        (Value::Text { text, .. }, "" | "s") if sign.is_none() && !alternate && !comma => {
-            let text: String = text.chars().take(precision.unwrap_or(usize::MAX)).collect();
-            Ok(layout(Alignment::Left).padded(&text))
-        }
-        (Value::Integer(_) | Value::Bool(_), "d" | "x" | "X" | "o" | "b") | (Value::Integer(_), "") if precision.is_none() => {
-            let integer = super::arguments::integer("format", value)?;
-            integer_formatted(integer, rest, comma, &layout(Alignment::Right))
-        }
-        (Value::Integer(_) | Value::Float(_) | Value::Bool(_), "e" | "E" | "f" | "F" | "g" | "G" | "%") => {
-            let value = float_of(value).unwrap_or_default();
-            real_formatted(value, rest, precision.unwrap_or(6), comma, &layout(Alignment::Right))
-        }
-        (Value::Float(_), "") if precision.is_none() && !comma && !alternate => {
-            let text = str_of(value, meter)?;
-            let digits = text.trim_start_matches('-');
-            Ok(padded_number(digits.len() < text.len(), "", digits, &layout(Alignment::Right)))
-        }
-        _ => Err(failed(format!("format: {spec:?} for {} is not supported", value.type_name()))),
+        padded_number(negative, "", &digits, layout, out)
     }
 }
 
-fn number(rest: &mut &str) -> Result<Option<usize>> {
-    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
-    let (number, after) = rest.split_at(digits);
-    *rest = after;
-    match number {
-        "" => Ok(None),
-        _ => number.parse().ok().filter(|&size| size < 1 << 30).map(Some).ok_or_else(|| failed("format: a number that is too large")),
-    }
-}
-
-fn integer_formatted(integer: i128, kind: &str, comma: bool, layout: &Layout) -> Result<String> {
-    let magnitude = integer.unsigned_abs();
-    let (prefix, digits) = match kind {
-        "x" => ("0x", format!("{magnitude:x}")),
-        "X" => ("0X", format!("{magnitude:X}")),
-        "o" => ("0o", format!("{magnitude:o}")),
-        "b" => ("0b", format!("{magnitude:b}")),
-        _ => ("", magnitude.to_string()),
-    };
-    let digits = match (comma, prefix) {
-        (false, _) => digits,
-        (true, "") if layout.fill != '0' => with_commas(&digits),
-        _ => return Err(failed("format: a comma together with this format is not supported")),
-    };
-    Ok(padded_number(integer < 0, if layout.alternate { prefix } else { "" }, &digits, layout))
-}
-
-fn real_formatted(value: f64, kind: &str, precision: usize, comma: bool, layout: &Layout) -> Result<String> {
-    let letter = kind.chars().next().unwrap_or('f');
-    let mut digits = match letter {
-        '%' => real_digits(value.abs() * 100.0, 'f', precision, layout.alternate)? + "%",
-        _ => real_digits(value.abs(), letter, precision, layout.alternate)?,
-    };
-    if comma {
-        if !matches!(letter, 'f' | 'F') || layout.fill == '0' {
-            return Err(failed("format: a comma together with this format is not supported"));
+/// Digits in groups of three. Zeros that fill the width up, of which the rest of the number takes `taken`, are grouped too.
+fn with_commas(digits: &str, layout: &Layout, taken: usize, meter: &Meter) -> Result<String> {
+    let width = layout.width.saturating_sub(taken);
+    // `count` digits have (count - 1) / 3 commas; a width that would begin with a comma becomes one longer.
+    let filled = if width % 4 == 0 { width / 4 * 3 + usize::from(width > 0) } else { width / 4 * 3 + width % 4 };
+    let with_zeros = layout.alignment == Alignment::AfterSign && layout.fill == '0';
+    let count = if with_zeros { digits.len().max(filled) } else { digits.len() };
+    let mut text = Writer::new(meter);
+    for (index, digit) in std::iter::repeat_n('0', count - digits.len()).chain(digits.chars()).enumerate() {
+        if index > 0 && (count - index) % 3 == 0 {
+            text.push(",")?;
         }
-        let (whole, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
-        digits = with_commas(whole) + fraction;
+        text.push_char(digit)?;
     }
-    Ok(padded_number(value.is_sign_negative() && !value.is_nan(), "", &digits, layout))
-}
-
-fn with_commas(digits: &str) -> String {
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    Ok(text.string())
 }

@@ -1,17 +1,19 @@
 //! The functions that templates can call: Jinja's globals, and those of transformers. Called by the interpreter.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fmt::Write;
 use std::rc::Rc;
 
 use super::arguments::{integer, text, Arguments};
 use super::ast::Name;
+use super::dict::Dict;
 use super::error::{failed, Error, Result};
+use super::generators::items_of;
 use super::interpreter::Interpreter;
-use super::sequences::items_of;
+use super::limits::{Meter, OBJECT_BYTES};
 use super::text::str_of;
-use super::value::{Cycler, Dict, Joiner, Range, Value};
+use super::value::{Cycler, Joiner, Range, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Function {
@@ -39,42 +41,47 @@ const RANGE_MAX: usize = 100_000;
 
 impl Function {
     pub fn call(self, interpreter: &mut Interpreter, arguments: Arguments) -> Result<Value> {
+        let meter = interpreter.meter;
         match self {
-            Function::Range => range(arguments),
-            Function::Dict => Value::dict(dict(interpreter, arguments)?),
+            Function::Range => range(arguments, meter),
+            Function::Dict => Value::dict(dict(interpreter, arguments)?, meter),
             Function::Namespace => {
                 let mut names = Vec::new();
-                for (key, value) in dict(interpreter, arguments)?.entries {
-                    names.push((Name::from(text("the name in a namespace", &key)?), value));
+                for (key, value) in dict(interpreter, arguments)?.entries() {
+                    names.push((Name::from(text("the name in a namespace", key)?), value.clone()));
                 }
-                Ok(interpreter.new_namespace(names))
+                interpreter.new_namespace(names)
             }
             Function::Cycler => {
-                // The list checks the depth.
-                let Value::List(items) = Value::list(arguments.positional)? else { unreachable!("a list was made") };
-                if items.items.is_empty() || !arguments.named.is_empty() {
+                if arguments.positional.is_empty() || !arguments.named.is_empty() {
                     return Err(failed("cycler needs items, without names"));
                 }
-                Ok(Value::Cycler(Rc::new(Cycler { items: items.items.clone(), position: Cell::new(0) })))
+                meter.bytes(OBJECT_BYTES)?;
+                let items = Value::sequence(arguments.positional, false)?;
+                Ok(Value::Cycler(Rc::new(Cycler { items, position: Cell::new(0) })))
             }
             Function::Joiner => {
                 let [separator] = arguments.bind("joiner", 0, ["sep"])?;
-                let separator = text("the separator of joiner", &separator.unwrap_or(Value::text(", ")))?.into();
+                let separator = match &separator {
+                    None => ", ",
+                    Some(separator) => text("the separator of joiner", separator)?,
+                };
+                let separator = Value::text(separator, meter)?;
                 Ok(Value::Joiner(Rc::new(Joiner { separator, used: Cell::new(false) })))
             }
             Function::RaiseException => {
                 let [message] = arguments.bind("raise_exception", 1, ["message"])?;
-                Err(Error::raised(str_of(&message.unwrap_or(Value::None), &interpreter.meter)?.to_string()))
+                Err(Error::raised(str_of(&message.unwrap_or(Value::None), meter)?.to_string()))
             }
             Function::StrftimeNow => {
                 let [format] = arguments.bind("strftime_now", 1, ["format"])?;
-                strftime_now(text("the format of strftime_now", &format.unwrap_or(Value::None))?).map(Value::text)
+                Value::text(strftime_now(text("the format of strftime_now", &format.unwrap_or(Value::None))?)?, meter)
             }
         }
     }
 }
 
-fn range(arguments: Arguments) -> Result<Value> {
+fn range(arguments: Arguments, meter: &Meter) -> Result<Value> {
     let given = arguments.bind("range", 1, ["_start", "_stop", "_step"])?;
     let mut numbers = Vec::new();
     for value in given.iter().flatten() {
@@ -94,47 +101,46 @@ fn range(arguments: Arguments) -> Result<Value> {
         return Err(failed("a range's step cannot be zero"));
     }
     if range.length() > RANGE_MAX {
-        return Err(failed(format!("a range of more than {RANGE_MAX} items")));
+        return Err(failed(format!("a range has at most {RANGE_MAX} items")));
     }
-    Ok(Value::Range(range))
+    Value::range(range, meter)
 }
 
 /// dict(mapping or pairs, name=value, ...).
-fn dict(interpreter: &Interpreter, arguments: Arguments) -> Result<Dict> {
-    let meter = &interpreter.meter;
+fn dict(interpreter: &mut Interpreter, mut arguments: Arguments) -> Result<Dict> {
+    let meter = interpreter.meter;
     let mut dict = Dict::default();
-    let Arguments { positional, named } = arguments;
-    let [from] = Arguments::of(positional).bind("dict", 0, ["_from"])?;
+    let named = std::mem::take(&mut arguments.named);
+    let [from] = arguments.bind("dict", 0, ["_from"])?;
     match from {
         Some(Value::Dict(other)) => {
-            meter.steps(other.entries.len())?;
-            for (key, value) in &other.entries {
-                dict.insert(key.clone(), value.clone())?;
+            for (key, value) in other.entries() {
+                dict.insert(key.clone(), value.clone(), meter)?;
             }
         }
         Some(pairs) => {
-            for pair in items_of(pairs.defined()?, meter)? {
-                let [key, value]: [Value; 2] =
-                    items_of(&pair, meter)?.try_into().map_err(|_| failed("dict needs pairs of a key and a value"))?;
-                dict.insert(key, value)?;
+            for pair in items_of(pairs.defined()?, interpreter)? {
+                let pair = items_of(&pair, interpreter)?;
+                let [key, value] = &pair[..] else { return Err(failed("dict needs pairs of a key and a value")) };
+                dict.insert(key.clone(), value.clone(), meter)?;
             }
         }
         None => {}
     }
     for (name, value) in named {
-        dict.insert(Value::text(name), value)?;
+        dict.insert(Value::shared(name), value, meter)?;
     }
     Ok(dict)
 }
 
 impl Cycler {
     pub fn current(&self) -> Value {
-        self.items[self.position.get()].clone()
+        self.items.items[self.position.get()].clone()
     }
 
     pub fn next(&self) -> Value {
         let item = self.current();
-        self.position.set((self.position.get() + 1) % self.items.len());
+        self.position.set((self.position.get() + 1) % self.items.items.len());
         item
     }
 }
@@ -142,32 +148,11 @@ impl Cycler {
 impl Joiner {
     /// Nothing the first time, then the separator.
     pub fn call(&self) -> Value {
-        Value::text(if self.used.replace(true) { self.separator.clone() } else { Name::from("") })
-    }
-}
-
-impl super::value::Loop {
-    /// Whether the values differ from those of the last call. Only plain values, so that a loop cannot hold itself.
-    pub fn has_changed(&self, values: Vec<Value>, interpreter: &Interpreter) -> Result<bool> {
-        for value in &values {
-            if !matches!(
-                value,
-                Value::None | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text { .. } | Value::Undefined(_)
-            ) {
-                return Err(failed(format!("loop.changed of {} is not supported", value.type_name())));
-            }
+        if self.used.replace(true) {
+            self.separator.clone()
+        } else {
+            Value::shared(Name::from(""))
         }
-        let last: RefCell<Option<Vec<Value>>> = RefCell::new(self.changed.replace(Some(values.clone())));
-        let Some(last) = last.into_inner() else { return Ok(true) };
-        if last.len() != values.len() {
-            return Ok(true);
-        }
-        for (a, b) in last.iter().zip(&values) {
-            if !super::operators::equal(a, b, &interpreter.meter)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }
 

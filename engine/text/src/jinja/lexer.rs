@@ -257,12 +257,12 @@ impl<'s> Lexer<'s> {
     fn number(&mut self) -> Result<()> {
         let rest = self.rest();
         let after_dot = self.source[..self.position].ends_with('.');
-        let Some((length, is_float)) = number::literal_length(rest, after_dot) else { return self.error("a number is not well formed") };
+        let Some((length, is_float)) = number::literal_length(rest, after_dot) else { return self.error("a number is malformed") };
         let digits = &rest[..length];
         let token = if is_float {
             digits.replace('_', "").parse().ok().map(Token::Float)
         } else {
-            number::integer_from(digits, 0).map(Token::Integer)
+            number::integer_from(digits, 0).map_err(|error| error.at(self.line))?.map(Token::Integer)
         };
         let Some(token) = token else { return self.error("a number is too large") };
         self.push(token);

@@ -1,22 +1,36 @@
-//! What one rendering may use, so that a template ends as an error and not as a worker without memory, time or stack. A part of jinja/ that
-//! loops over values or makes text asks the meter first.
+//! What one rendering may use, so that a template ends as an error and not as a worker without memory, time or stack.
+//!
+//! Memory: values charge what they take when they are made (value.rs, dict.rs), and a text that can become larger than what it is made of
+//! is made with writer.rs, which charges before it grows. What is freed again is not given back. Time: a statement, an expression and an
+//! item are a step; what reads texts charges their bytes. Stack: levels of statements, expressions, calls and generators are counted, and
+//! what they take of the stack is measured, because that differs between builds.
 
 use std::cell::Cell;
 
-use super::error::{failed, Result};
-use super::value::Value;
+use super::error::{failed, Error, Result};
 
-/// Expressions, statements and elements of lists that a rendering may touch: seconds of work.
+/// A few seconds of work.
 const STEPS_MAX: u64 = 20_000_000;
-/// Bytes of text and of lists that a rendering may make, intermediate ones included.
+/// Bytes that a rendering may make, intermediate ones included. Texts are copied when they are finished, so that the process can need a
+/// multiple for a moment.
 const BYTES_MAX: u64 = 256 << 20;
-/// Bytes that are read in the time of a step.
+/// Bytes that are compared or copied in the time of a step.
 const READ_PER_STEP: usize = 64;
-/// What an item takes in a list.
-const ITEM_BYTES: usize = 32;
-/// Statements, expressions and macro calls within each other while rendering.
-const DEPTH_MAX: u32 = 600;
-/// Statements and expressions within each other in a source, and lists within lists as values.
+/// Bytes whose characters are looked up in tables of Unicode in the time of a step.
+pub const CHARACTERS_PER_STEP: usize = 4;
+/// Digits of a float that are computed in the time of a step.
+pub const DIGITS_PER_STEP: usize = 4;
+/// Bytes of a template's source. The longest templates of models have 20 KB.
+pub const SOURCE_MAX: usize = 1 << 20;
+/// What a small object takes besides its items, with the allocator's part.
+pub const OBJECT_BYTES: usize = 80;
+/// Statements, expressions, calls and generators within each other while rendering.
+const DEPTH_MAX: u32 = 400;
+/// Bytes of stack for these, and for reading a source. Values, whose nesting is limited, are walked on top of it: a thread needs 1.5 MiB.
+const STACK_MAX: usize = 1 << 20;
+/// Statements and expressions within each other in a source.
+pub const SOURCE_NESTING_MAX: u32 = 100;
+/// Operations within each other in an expression, such as the filters of a chain, and lists within lists as values.
 pub const NESTING_MAX: u32 = 200;
 
 #[derive(Default)]
@@ -36,29 +50,23 @@ impl Meter {
         Ok(())
     }
 
-    pub fn text(&self, bytes: usize) -> Result<()> {
-        let total = self.bytes.get().saturating_add(bytes as u64);
+    pub fn bytes(&self, count: usize) -> Result<()> {
+        let total = self.bytes.get().saturating_add(count as u64);
         self.bytes.set(total);
         if total > BYTES_MAX {
-            return Err(failed(format!("the template makes more than {} MiB of text and lists", BYTES_MAX >> 20)));
+            return Err(too_many_bytes());
         }
         Ok(())
     }
 
-    /// For a list of so many items.
-    pub fn items(&self, count: usize) -> Result<()> {
-        self.steps(count)?;
-        self.text(count.saturating_mul(ITEM_BYTES))
-    }
-
-    /// For an operation that may read the whole of a text.
-    pub fn read(&self, value: &Value) -> Result<()> {
-        self.steps(value.as_text().map_or(0, |text| text.len() / READ_PER_STEP))
+    /// The time of an operation that may read this many bytes of text.
+    pub fn read(&self, bytes: usize) -> Result<()> {
+        self.steps(bytes / READ_PER_STEP)
     }
 
     /// One level deeper; leave() must follow if there is no error.
     pub fn enter(&self) -> Result<()> {
-        if self.depth.get() >= DEPTH_MAX {
+        if self.depth.get() >= DEPTH_MAX || is_stack_used(self) {
             return Err(failed("the template's calls are nested too deeply"));
         }
         self.depth.set(self.depth.get() + 1);
@@ -68,4 +76,15 @@ impl Meter {
     pub fn leave(&self) {
         self.depth.set(self.depth.get() - 1);
     }
+}
+
+#[cold]
+fn too_many_bytes() -> Error {
+    failed(format!("the template makes more than {} MiB of text and lists", BYTES_MAX >> 20))
+}
+
+/// Whether too much of the stack is used above the frame in which `base` lies.
+pub fn is_stack_used<T>(base: &T) -> bool {
+    let here = 0u8;
+    std::ptr::from_ref(base).addr().abs_diff(std::ptr::from_ref(&here).addr()) > STACK_MAX
 }

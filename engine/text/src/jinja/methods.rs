@@ -2,11 +2,15 @@
 //! lookup.rs and the interpreter.
 
 use super::arguments::Arguments;
+use super::dict::Dict;
 use super::error::{failed, Result};
+use super::functions::Function;
+use super::generators::items_of;
 use super::interpreter::Interpreter;
-use super::operators::equal;
+use super::limits::Meter;
+use super::operators::equal_items;
 use super::string_methods::{call_string_method, STRING_METHODS};
-use super::value::{Value, View};
+use super::value::{Range, Value, View};
 
 /// What the immutable sandbox lets a template do with a method.
 pub enum Access {
@@ -22,6 +26,7 @@ pub fn method_of(value: &Value, name: &str) -> Option<Access> {
         Value::Text { .. } => (&STRING_METHODS, &[]),
         Value::List(_) => (&["copy", "count", "index"], &LIST_CHANGES),
         Value::Tuple(_) | Value::Range(_) => (&["count", "index"], &[]),
+        Value::Function(Function::Dict) => (&["fromkeys"], &[]),
         Value::Dict(_) => (&["copy", "fromkeys", "get", "items", "keys", "values"], &DICT_CHANGES),
         Value::View(View::Keys | View::Items, _) => (&["isdisjoint", "mapping"], &[]),
         Value::View(View::Values, _) => (&["mapping"], &[]),
@@ -44,15 +49,15 @@ pub fn method_of(value: &Value, name: &str) -> Option<Access> {
 pub fn call_method(interpreter: &mut Interpreter, value: &Value, name: &str, arguments: Arguments) -> Result<Value> {
     match (value, name) {
         (Value::Text { text, safe }, _) => call_string_method(interpreter, text, *safe, name, arguments),
-        (Value::List(sequence) | Value::Tuple(sequence), "index" | "count") => search(interpreter, &sequence.items, name, arguments),
+        (Value::List(sequence) | Value::Tuple(sequence), "index" | "count") => search(&sequence.items, name, arguments, interpreter.meter),
         (Value::List(_), "copy") => {
             arguments.none("copy")?;
             Ok(value.clone())
         }
-        (Value::Range(range), "index" | "count") => search(interpreter, &range.items().collect::<Vec<_>>(), name, arguments),
+        (Value::Range(range), "index" | "count") => search_range(range, name, arguments),
         (Value::Dict(dict), "get") => {
             let [key, default] = arguments.bind("get", 1, ["_key", "_default"])?;
-            let found = dict.get(&key.unwrap_or(Value::None))?.cloned();
+            let found = dict.get(&key.unwrap_or(Value::None), interpreter.meter)?.cloned();
             Ok(found.or(default).unwrap_or(Value::None))
         }
         (Value::Dict(dict), "keys" | "values" | "items" | "copy") => {
@@ -64,6 +69,15 @@ pub fn call_method(interpreter: &mut Interpreter, value: &Value, name: &str, arg
                 _ => value.clone(),
             })
         }
+        (Value::Dict(_) | Value::Function(Function::Dict), "fromkeys") => {
+            let [keys, value] = arguments.bind("fromkeys", 1, ["_iterable", "_value"])?;
+            let value = value.unwrap_or(Value::None);
+            let mut dict = Dict::default();
+            for key in items_of(keys.unwrap_or(Value::None).defined()?, interpreter)? {
+                dict.insert(key, value.clone(), interpreter.meter)?;
+            }
+            Value::dict(dict, interpreter.meter)
+        }
         (Value::Float(real), "is_integer") => {
             arguments.none(name)?;
             Ok(Value::Bool(real.is_finite() && real.fract() == 0.0))
@@ -74,11 +88,11 @@ pub fn call_method(interpreter: &mut Interpreter, value: &Value, name: &str, arg
         }
         (Value::Loop(state), "cycle") => match arguments.positional.len() {
             0 => Err(failed("loop.cycle needs items")),
-            count if arguments.named.is_empty() => Ok(arguments.positional[state.index.get() % count].clone()),
+            count if arguments.named.is_empty() => Ok(arguments.positional[(state.index.get() - 1) % count].clone()),
             _ => Err(failed("loop.cycle has no named arguments")),
         },
         (Value::Loop(state), "changed") if arguments.named.is_empty() => {
-            state.has_changed(arguments.positional, interpreter).map(Value::Bool)
+            state.has_changed(arguments.positional, interpreter.meter).map(Value::Bool)
         }
         (Value::Cycler(cycler), "next") => {
             arguments.none(name)?;
@@ -94,20 +108,35 @@ pub fn call_method(interpreter: &mut Interpreter, value: &Value, name: &str, arg
 }
 
 /// list.index and list.count.
-fn search(interpreter: &Interpreter, items: &[Value], name: &str, arguments: Arguments) -> Result<Value> {
+fn search(items: &[Value], name: &str, arguments: Arguments, meter: &Meter) -> Result<Value> {
     let [wanted] = arguments.bind(name, 1, ["_value"])?;
     let wanted = wanted.unwrap_or(Value::None);
     let mut count = 0;
     for (index, item) in items.iter().enumerate() {
-        if equal(item, &wanted, &interpreter.meter)? {
+        if equal_items(item, &wanted, meter)? {
             if name == "index" {
-                return Ok(Value::Integer(index as i128));
+                return found(name, Some(index), 1);
             }
             count += 1;
         }
     }
-    if name == "index" {
-        return Err(failed("index: the value is not in the list"));
+    found(name, None, count)
+}
+
+fn search_range(range: &Range, name: &str, arguments: Arguments) -> Result<Value> {
+    let [wanted] = arguments.bind(name, 1, ["_value"])?;
+    let integer = match wanted.unwrap_or(Value::None) {
+        Value::Float(real) if real.fract() == 0.0 && real.abs() < 1e38 => Some(real as i128),
+        other => other.as_integer(),
+    };
+    let position = integer.and_then(|integer| range.position(integer));
+    found(name, position, i128::from(position.is_some()))
+}
+
+fn found(name: &str, position: Option<usize>, count: i128) -> Result<Value> {
+    match (name, position) {
+        ("index", Some(position)) => Ok(Value::Integer(position as i128)),
+        ("index", None) => Err(failed("index: the value is not in the list")),
+        _ => Ok(Value::Integer(count)),
     }
-    Ok(Value::Integer(count))
 }

@@ -1,5 +1,8 @@
 //! Numbers as Python reads and writes them. Used by the lexer, the filters int and float, and text.rs.
 
+use super::error::{failed, Result};
+use super::unicode::is_decimal;
+
 /// The length of the number literal at the start of `text`, which begins with a digit, and whether it is a float. After a dot, as in
 /// `x.0.1`, only integers are literals.
 pub fn literal_length(text: &str, after_dot: bool) -> Option<(usize, bool)> {
@@ -10,7 +13,7 @@ pub fn literal_length(text: &str, after_dot: bool) -> Option<(usize, bool)> {
             b'o' => 8,
             _ => 2,
         };
-        let length = digits_length(&text[2..].trim_start_matches('_')[..], radix);
+        let length = digits_length(text[2..].trim_start_matches('_'), radix);
         let underscore = usize::from(bytes.get(2) == Some(&b'_'));
         return (length > 0).then_some((2 + underscore + length, false));
     }
@@ -46,8 +49,17 @@ fn digits_length(text: &str, radix: u32) -> usize {
     at
 }
 
-/// int(text, radix); a radix of 0 takes it from the prefix. None if it is not an integer, or one of more than 128 bits.
-pub fn integer_from(text: &str, radix: u32) -> Option<i128> {
+/// Python reads the digits of all scripts.
+fn only_ascii_digits(text: &str) -> Result<()> {
+    match text.chars().any(|character| !character.is_ascii() && is_decimal(character)) {
+        true => Err(failed("a number with digits other than 0 to 9 is not supported")),
+        false => Ok(()),
+    }
+}
+
+/// int(text, radix); a radix of 0 takes it from the prefix. None if it is not an integer.
+pub fn integer_from(text: &str, radix: u32) -> Result<Option<i128>> {
+    only_ascii_digits(text)?;
     let text = text.trim_matches(super::unicode::is_space);
     let (negative, unsigned) = match text.strip_prefix(['-', '+']) {
         Some(unsigned) => (text.starts_with('-'), unsigned),
@@ -65,23 +77,26 @@ pub fn integer_from(text: &str, radix: u32) -> Option<i128> {
         _ => (if radix == 0 { 10 } else { radix }, unsigned),
     };
     if digits.is_empty() || digits_length(digits, radix) != digits.len() {
-        return None;
+        return Ok(None);
     }
-    let magnitude = i128::from_str_radix(&digits.replace('_', ""), radix).ok()?;
-    Some(if negative { -magnitude } else { magnitude })
+    match i128::from_str_radix(&digits.replace('_', ""), radix) {
+        Ok(magnitude) => Ok(Some(if negative { -magnitude } else { magnitude })),
+        Err(_) => Err(failed("integers of more than 128 bits are not supported")),
+    }
 }
 
-/// float(text).
-pub fn float_from(text: &str) -> Option<f64> {
+/// float(text). None if it is not a number.
+pub fn float_from(text: &str) -> Result<Option<f64>> {
+    only_ascii_digits(text)?;
     let text = text.trim_matches(super::unicode::is_space);
     let bytes = text.as_bytes();
     for (at, _) in text.match_indices('_') {
         let between_digits = at > 0 && bytes[at - 1].is_ascii_digit() && bytes.get(at + 1).is_some_and(u8::is_ascii_digit);
         if !between_digits {
-            return None;
+            return Ok(None);
         }
     }
-    text.replace('_', "").parse().ok()
+    Ok(text.replace('_', "").parse().ok())
 }
 
 /// repr of a float: the shortest digits that parse to the same value, with an exponent outside 1e-4 .. 1e16.
@@ -105,5 +120,35 @@ pub fn float_text(real: f64, [nan, infinity, minus_infinity]: [&str; 3]) -> Stri
             }
         }
         exponent => format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()),
+    }
+}
+
+/// The digits at the start of `rest`, which are removed: a width or a precision. None if there are none.
+pub fn leading_size(rest: &mut &str) -> Result<Option<usize>> {
+    let (digits, after) = rest.split_at(rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len()));
+    *rest = after;
+    match digits {
+        "" => Ok(None),
+        _ => digits.parse().ok().filter(|&size| size < 1 << 30).map(Some).ok_or_else(|| failed("the width or precision is too large")),
+    }
+}
+
+/// The prefix and the digits of an integer in the formats x, X, o and b; those of others are decimal.
+pub fn digits_of(magnitude: u128, kind: char) -> (&'static str, String) {
+    match kind {
+        'x' => ("0x", format!("{magnitude:x}")),
+        'X' => ("0X", format!("{magnitude:X}")),
+        'o' => ("0o", format!("{magnitude:o}")),
+        'b' => ("0b", format!("{magnitude:b}")),
+        _ => ("", magnitude.to_string()),
+    }
+}
+
+/// The integer part of a float. None if it has none.
+pub fn truncated(real: f64) -> Result<Option<i128>> {
+    match real {
+        _ if !real.is_finite() => Ok(None),
+        _ if real.abs() >= 1e38 => Err(failed("integers of more than 128 bits are not supported")),
+        _ => Ok(Some(real.trunc() as i128)),
     }
 }

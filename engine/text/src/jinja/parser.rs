@@ -1,41 +1,29 @@
 //! Reads the expressions of a template; parser_suffixes.rs reads what follows a value, parser_statements.rs the tags. All follow jinja2's
 //! parser rule by rule, so that precedence and what is an error are the same. Called by mod.rs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::ast::{Comparison, Contents, Expression, Kind, Name, Operator, Statement, Template};
+use super::ast::{Body, Comparison, Contents, Expression, Kind, Name, Operator, Statement, Tree};
 use super::error::{Error, Result};
 use super::lexer::{tokens_of, Token};
-use super::limits::NESTING_MAX;
+use super::limits::{is_stack_used, NESTING_MAX, SOURCE_MAX, SOURCE_NESTING_MAX};
+use super::{message_contents, symbols};
 
-pub fn parse(source: &str) -> Result<Template> {
+pub fn parse(source: &str) -> Result<Tree> {
+    if source.len() > SOURCE_MAX {
+        return Err(Error::syntax(1, format!("the template is longer than {} MiB", SOURCE_MAX >> 20)));
+    }
     let tokens = tokens_of(source)?;
-    let mut parser = Parser {
-        tokens,
-        position: 0,
-        nesting: 0,
-        blocks: HashMap::new(),
-        uses: Vec::new(),
-        conditions: 0,
-        loops: 0,
-        scopes: 0,
-        mentioned: HashSet::new(),
-        set_later: Vec::new(),
-        content_names: vec![Arc::from("content")],
-        walks_contents: false,
-        tests_contents: false,
-    };
+    let mut parser = Parser { tokens, position: 0, nesting: 0, blocks: HashMap::new(), uses: Vec::new(), conditions: 0, loops: 0 };
     let body = parser.statements(&[])?;
     if *parser.current() != Token::End {
         return parser.unexpected("a known tag");
     }
-    let contents = match (parser.walks_contents, parser.tests_contents) {
-        (false, _) => Contents::Text,
-        (true, false) => Contents::Parts,
-        (true, true) => Contents::Both,
-    };
-    Ok(Template { body, blocks: parser.blocks, set_later: parser.set_later, contents })
+    let mut tree = Tree { body: body_of(body), blocks: parser.blocks, contents: Contents::Text };
+    tree.contents = message_contents::contents_of(&tree);
+    symbols::find_set_later(&mut tree);
+    Ok(tree)
 }
 
 /// The special names that the body of a macro uses.
@@ -50,22 +38,18 @@ pub struct Parser {
     tokens: Vec<(Token, u32)>,
     position: usize,
     nesting: u32,
-    pub(super) blocks: HashMap<Name, Vec<Statement>>,
+    pub(super) blocks: HashMap<Name, Body>,
     /// One for each macro around the current position.
     pub(super) uses: Vec<Uses>,
     /// `if` around the current position: within, an unknown filter is an error only when it is used.
     pub(super) conditions: u32,
     /// `for` around the current position within the same macro: `break` and `continue` need one.
     pub(super) loops: u32,
-    /// Scopes around the current position within the template's own.
-    pub(super) scopes: u32,
-    /// Variables that the template's own scope has read or set up to the current position.
-    mentioned: HashSet<Name>,
-    set_later: Vec<Name>,
-    /// Variables with the content of a message: those set to one, and `content`, as macros that take one call it.
-    pub(super) content_names: Vec<Name>,
-    pub(super) walks_contents: bool,
-    pub(super) tests_contents: bool,
+}
+
+/// A body whose set_later symbols.rs finds.
+pub(super) fn body_of(statements: Vec<Statement>) -> Body {
+    Body { statements, set_later: Vec::new() }
 }
 
 pub(super) fn height_of<'e>(expressions: impl IntoIterator<Item = &'e Expression>) -> u32 {
@@ -143,8 +127,8 @@ impl Parser {
     /// Runs `rule` one level deeper.
     pub(super) fn nested<T>(&mut self, rule: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.nesting += 1;
-        if self.nesting > NESTING_MAX {
-            return self.error(format!("more than {NESTING_MAX} levels within each other"));
+        if self.nesting > SOURCE_NESTING_MAX || is_stack_used(self) {
+            return self.error(format!("tags and expressions are nested more than {SOURCE_NESTING_MAX} levels deep"));
         }
         let result = rule(self);
         self.nesting -= 1;
@@ -153,7 +137,7 @@ impl Parser {
 
     pub(super) fn make(&self, line: u32, kind: Kind, below: u32) -> Result<Expression> {
         if below >= NESTING_MAX {
-            return self.error(format!("an expression of more than {NESTING_MAX} levels"));
+            return self.error(format!("an expression of more than {NESTING_MAX} levels is not supported"));
         }
         Ok(Expression { kind, line, height: below + 1 })
     }
@@ -352,17 +336,7 @@ impl Parser {
         self.make(line, kind, 0)
     }
 
-    /// The template's own scope has a variable of its own from the start if it sets it before it reads it.
-    pub(super) fn note_set(&mut self, name: &Name) {
-        if self.scopes == 0 && self.mentioned.insert(name.clone()) && self.conditions == 0 {
-            self.set_later.push(name.clone());
-        }
-    }
-
     fn note_use(&mut self, name: &str) {
-        if self.scopes == 0 {
-            self.mentioned.insert(Arc::from(name));
-        }
         for uses in &mut self.uses {
             match name {
                 "caller" => uses.caller = true,
@@ -400,40 +374,38 @@ impl Parser {
         }
     }
 
+    /// Items with commas between them, and perhaps one at the end, from the opening bracket to the closing one.
+    pub(super) fn bracketed(&mut self, [open, close]: [&str; 2], mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        self.expect_operator(open)?;
+        while !self.is_operator(close) {
+            item(self)?;
+            if !self.is_operator(close) {
+                self.expect_operator(",")?;
+            }
+        }
+        self.expect_operator(close)
+    }
+
     fn list(&mut self) -> Result<Expression> {
         let line = self.line();
-        self.expect_operator("[")?;
         let mut items = Vec::new();
-        while !self.is_operator("]") {
-            if !items.is_empty() {
-                self.expect_operator(",")?;
-                if self.is_operator("]") {
-                    break;
-                }
-            }
-            items.push(self.expression()?);
-        }
-        self.expect_operator("]")?;
+        self.bracketed(["[", "]"], |parser| {
+            items.push(parser.expression()?);
+            Ok(())
+        })?;
         let below = height_of(&items);
         self.make(line, Kind::List(items), below)
     }
 
     fn dict(&mut self) -> Result<Expression> {
         let line = self.line();
-        self.expect_operator("{")?;
         let mut items = Vec::new();
-        while !self.is_operator("}") {
-            if !items.is_empty() {
-                self.expect_operator(",")?;
-                if self.is_operator("}") {
-                    break;
-                }
-            }
-            let key = self.expression()?;
-            self.expect_operator(":")?;
-            items.push((key, self.expression()?));
-        }
-        self.expect_operator("}")?;
+        self.bracketed(["{", "}"], |parser| {
+            let key = parser.expression()?;
+            parser.expect_operator(":")?;
+            items.push((key, parser.expression()?));
+            Ok(())
+        })?;
         let below = height_of(items.iter().flat_map(|(key, value)| [key, value]));
         self.make(line, Kind::Dict(items), below)
     }

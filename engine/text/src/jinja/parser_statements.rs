@@ -1,11 +1,12 @@
 //! Reads the tags of a template. Part of parser.rs.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::ast::{Expression, For, Kind, Macro, Name, Statement, Target};
+use super::ast::{Body, Expression, For, Kind, Macro, Name, Statement, Target};
 use super::error::{Error, Result};
 use super::lexer::Token;
-use super::parser::{Parser, Uses};
+use super::parser::{body_of, Parser, Uses};
 
 impl Parser {
     /// Everything up to a tag that begins with one of `ends`, whose word is then current; with none, up to the end of the template.
@@ -61,15 +62,12 @@ impl Parser {
     }
 
     /// A body with a scope of its own.
-    fn scoped_body(&mut self, end: &str) -> Result<Vec<Statement>> {
-        self.scopes += 1;
-        let body = self.body(end);
-        self.scopes -= 1;
-        body
+    fn scoped_body(&mut self, end: &str) -> Result<Body> {
+        self.body(end).map(body_of)
     }
 
     /// A body that is a function of its own in jinja2, where no loop can be left.
-    fn separate_body(&mut self, end: &str) -> Result<Vec<Statement>> {
+    fn separate_body(&mut self, end: &str) -> Result<Body> {
         let loops = std::mem::take(&mut self.loops);
         let body = self.scoped_body(end);
         self.loops = loops;
@@ -92,8 +90,8 @@ impl Parser {
             }
             "print" => Ok(Statement::Output(self.tuple(true, false, &[])?)),
             "block" => self.block(),
-            // transformers' tag marks the assistant's words for training and prints them unchanged, in a scope of their own.
-            "generation" => Ok(Statement::With { bindings: Vec::new(), body: self.separate_body("endgeneration")? }),
+            // transformers' tag marks the assistant's words for training and prints them unchanged.
+            "generation" => self.macro_body("caller".into(), Vec::new(), "endgeneration").map(Arc::new).map(Statement::Generation),
             "break" | "continue" if self.loops == 0 => Err(Error::syntax(line, format!("{word} outside a loop"))),
             "break" => Ok(Statement::Break),
             "continue" => Ok(Statement::Continue),
@@ -113,41 +111,19 @@ impl Parser {
             return self.unexpected("`in`");
         }
         let items = self.tuple(false, false, &["recursive"])?;
-        self.walks_contents |= self.is_content(&items);
-        self.scopes += 1;
         let filter = if self.skip_word("if") { Some(self.expression()?) } else { None };
         let recursive = self.skip_word("recursive");
         self.end_of_tag()?;
         self.loops += 1;
-        let body = self.statements(&["endfor", "else"])?;
+        let body = body_of(self.statements(&["endfor", "else"])?);
         self.loops -= 1;
-        self.scopes -= 1;
         let otherwise = if self.skip_word("else") {
             self.scoped_body("endfor")?
         } else {
             self.next();
-            Vec::new()
+            Body::default()
         };
         Ok(Statement::For(Arc::new(For { target, items, filter, recursive, body, otherwise })))
-    }
-
-    fn note_target(&mut self, target: &Target) {
-        match target {
-            Target::Name(name) => self.note_set(name),
-            Target::Attribute(..) => {}
-            Target::Tuple(targets) => targets.iter().for_each(|target| self.note_target(target)),
-        }
-    }
-
-    /// `message.content`, or a variable with it, perhaps sliced or filtered.
-    pub(super) fn is_content(&self, value: &Expression) -> bool {
-        match &value.kind {
-            Kind::Attribute(_, name) => &**name == "content",
-            Kind::Item(_, key) => matches!(&key.kind, Kind::Text(name) if &**name == "content"),
-            Kind::Name(name) => self.content_names.contains(name),
-            Kind::Slice(value, _) | Kind::Filter(value, ..) => self.is_content(value),
-            _ => false,
-        }
     }
 
     fn if_chain(&mut self) -> Result<Statement> {
@@ -175,16 +151,9 @@ impl Parser {
         let target = self.target(true)?;
         if self.skip_operator("=") {
             let value = self.tuple(true, false, &[])?;
-            if let Target::Name(name) = &target {
-                if self.is_content(&value) {
-                    self.content_names.push(name.clone());
-                }
-            }
-            self.note_target(&target);
             return Ok(Statement::Set { target, value });
         }
         let filter = if self.skip_operator("|") { Some(self.piped_filters()?) } else { None };
-        self.note_target(&target);
         Ok(Statement::Capture { target: Some(target), filter, body: self.scoped_body("endset")? })
     }
 
@@ -226,7 +195,6 @@ impl Parser {
 
     fn macro_definition(&mut self) -> Result<Macro> {
         let name = self.expect_name()?;
-        self.note_set(&name);
         let parameters = self.parameters()?;
         self.macro_body(name, parameters, "endmacro")
     }
@@ -245,23 +213,25 @@ impl Parser {
         self.uses.push(Uses::default());
         let body = self.separate_body(end)?;
         let uses = self.uses.pop().unwrap_or_default();
-        Ok(Macro { name, parameters, body, takes_caller: uses.caller, takes_named: uses.kwargs, takes_positional: uses.varargs })
+        // A parameter of the name is only that.
+        let is_parameter = |name: &str| parameters.iter().any(|(parameter, _)| &**parameter == name);
+        let (takes_named, takes_positional) = (uses.kwargs && !is_parameter("kwargs"), uses.varargs && !is_parameter("varargs"));
+        Ok(Macro { name, parameters, body, takes_caller: uses.caller, takes_named, takes_positional })
     }
 
     fn parameters(&mut self) -> Result<Vec<(Name, Option<Expression>)>> {
         self.expect_operator("(")?;
         let mut parameters: Vec<(Name, Option<Expression>)> = Vec::new();
+        let mut names = HashSet::new();
         while !self.is_operator(")") {
             if !parameters.is_empty() {
                 self.expect_operator(",")?;
             }
             let name = self.expect_name()?;
-            if parameters.iter().any(|(other, _)| *other == name) {
-                return self.error(format!("parameter {name} is there twice"));
+            if !names.insert(name.clone()) {
+                return self.error(format!("parameter {name} is given twice"));
             }
-            self.scopes += 1;
             let default = if self.skip_operator("=") { Some(self.expression()?) } else { None };
-            self.scopes -= 1;
             if default.is_none() && parameters.last().is_some_and(|(_, default)| default.is_some()) {
                 return self.error("a parameter without a default follows one with a default");
             }

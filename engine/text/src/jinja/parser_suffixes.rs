@@ -1,13 +1,14 @@
 //! Reads what follows a value: attributes, subscripts, calls, filters and tests. Part of parser.rs.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::ast::{Arguments, Expression, Kind, Name};
 use super::error::{Error, Result};
 use super::filters::filter_named;
+use super::jinja_tests::test_named;
 use super::lexer::Token;
 use super::parser::{height_of, Parser};
-use super::tests::test_named;
 
 impl Arguments {
     fn height(&self) -> u32 {
@@ -98,7 +99,8 @@ impl Parser {
     fn dotted_name(&mut self) -> Result<Name> {
         let mut name = self.expect_name()?.to_string();
         while self.skip_operator(".") {
-            name = format!("{name}.{}", self.expect_name()?);
+            name.push('.');
+            name.push_str(&self.expect_name()?);
         }
         Ok(Arc::from(name))
     }
@@ -132,7 +134,6 @@ impl Parser {
             }
             _ => {}
         }
-        self.tests_contents |= matches!(&*name, "string" | "mapping" | "iterable" | "sequence") && self.is_content(&value);
         let test = test_named(&name);
         if test.is_none() && self.conditions == 0 {
             return Err(Error::syntax(line, format!("test {name} is unknown")));
@@ -148,40 +149,32 @@ impl Parser {
     }
 
     fn arguments(&mut self) -> Result<Arguments> {
-        self.expect_operator("(")?;
         let mut arguments = Arguments::default();
-        let mut first = true;
-        while !self.is_operator(")") {
-            if !first {
-                self.expect_operator(",")?;
-                if self.is_operator(")") {
-                    break;
-                }
-            }
-            first = false;
+        let mut names = HashSet::new();
+        self.bracketed(["(", ")"], |parser| {
             let starred = arguments.star.is_some() || arguments.double_star.is_some();
-            let is_named = matches!(self.current(), Token::Name(_)) && *self.look() == Token::Operator("=");
+            let is_named = matches!(parser.current(), Token::Name(_)) && *parser.look() == Token::Operator("=");
             let in_order;
-            if self.skip_operator("*") {
+            if parser.skip_operator("*") {
                 in_order = !starred;
-                arguments.star = Some(Box::new(self.expression()?));
-            } else if self.skip_operator("**") {
+                arguments.star = Some(Box::new(parser.expression()?));
+            } else if parser.skip_operator("**") {
                 in_order = arguments.double_star.is_none();
-                arguments.double_star = Some(Box::new(self.expression()?));
+                arguments.double_star = Some(Box::new(parser.expression()?));
             } else if is_named {
-                let name = self.expect_name()?;
-                self.next();
-                in_order = arguments.double_star.is_none() && arguments.named.iter().all(|(other, _)| *other != name);
-                arguments.named.push((name, self.expression()?));
+                let name = parser.expect_name()?;
+                parser.next();
+                in_order = arguments.double_star.is_none() && names.insert(name.clone());
+                arguments.named.push((name, parser.expression()?));
             } else {
                 in_order = !starred && arguments.named.is_empty();
-                arguments.positional.push(self.expression()?);
+                arguments.positional.push(parser.expression()?);
             }
             if !in_order {
-                return self.error("the arguments of a call are not in an order that Jinja allows");
+                return parser.error("the arguments of a call are not in an order that Jinja allows");
             }
-        }
-        self.expect_operator(")")?;
+            Ok(())
+        })?;
         Ok(arguments)
     }
 }

@@ -1,14 +1,16 @@
 //! The methods of Python's str. Called by methods.rs and by the filters that are the same.
 
-use super::arguments::{integer, integer_or, size, text, Arguments};
-use super::error::{failed, Result};
+use std::collections::HashSet;
+
+use super::arguments::{integer, integer_or, is_true, size, text, Arguments};
+use super::error::{failed, shown, Result};
 use super::format_spec::format_method;
+use super::generators::{items_of, Cursor};
 use super::interpreter::Interpreter;
-use super::limits::Meter;
-use super::operators::escaped;
-use super::sequences::items_of;
+use super::limits::{Meter, CHARACTERS_PER_STEP};
 use super::unicode::{self, is_space, split_lines};
-use super::value::Value;
+use super::value::{Items, Value};
+use super::writer::Writer;
 
 pub const STRING_METHODS: [&str; 47] = [
     "capitalize",
@@ -64,25 +66,25 @@ pub const STRING_METHODS: [&str; 47] = [
 const ESCAPING: [&str; 6] = ["center", "format", "join", "ljust", "replace", "rjust"];
 
 pub fn call_string_method(interpreter: &mut Interpreter, own: &str, safe: bool, name: &str, arguments: Arguments) -> Result<Value> {
-    let meter = &interpreter.meter;
-    meter.steps(own.len() / 16)?;
+    let meter = interpreter.meter;
+    // Going through characters takes longer than reading.
+    meter.read(own.len().saturating_mul(4))?;
     let result = match name {
         _ if name.starts_with("is") => {
             arguments.none(name)?;
+            meter.steps(own.len() / CHARACTERS_PER_STEP)?;
             return classify(own, name).map(Value::Bool);
         }
         _ if safe && ESCAPING.contains(&name) => return escaping(interpreter, own, name, arguments),
         "capitalize" | "casefold" | "lower" | "swapcase" | "title" | "upper" => {
             arguments.none(name)?;
-            meter.text(own.len())?;
-            Value::text(cased(own, name)?)
+            Value::text(cased(own, name)?, meter)?
         }
         "count" | "find" | "index" | "rfind" | "rindex" => find(own, name, arguments)?,
-        "startswith" | "endswith" => starts_or_ends(own, name, arguments)?,
+        "startswith" | "endswith" => starts_or_ends(own, name, arguments, meter)?,
         "strip" | "lstrip" | "rstrip" => {
             let [characters] = arguments.bind(name, 0, ["_chars"])?;
-            meter.text(own.len())?;
-            Value::text(strip(own, name, &characters.unwrap_or(Value::None))?)
+            Value::text(strip(own, name, &characters.unwrap_or(Value::None), meter)?, meter)?
         }
         "split" | "rsplit" => {
             let [separator, limit] = arguments.bind(name, 0, ["sep", "maxsplit"])?;
@@ -90,64 +92,81 @@ pub fn call_string_method(interpreter: &mut Interpreter, own: &str, safe: bool, 
         }
         "splitlines" => {
             let [keep_ends] = arguments.bind(name, 0, ["keepends"])?;
-            Value::list(texts(split_lines(own, keep_ends.is_some_and(|keep| keep.is_true()))))?
+            Value::list(texts(split_lines(own, is_true(keep_ends)), meter)?)?
         }
-        "partition" | "rpartition" => partition(own, name, arguments)?,
+        "partition" | "rpartition" => partition(own, name, arguments, meter)?,
         "removeprefix" | "removesuffix" => {
             let [part] = arguments.bind(name, 1, ["_part"])?;
             let part = part.unwrap_or(Value::None);
             let part = text("the argument of removeprefix and removesuffix", &part)?;
             let rest = if name == "removeprefix" { own.strip_prefix(part) } else { own.strip_suffix(part) };
-            Value::text(rest.unwrap_or(own))
+            Value::text(rest.unwrap_or(own), meter)?
         }
         "replace" => {
             let [old, new, count] = arguments.bind(name, 2, ["_old", "_new", "_count"])?;
             let (old, new) = (old.unwrap_or(Value::None), new.unwrap_or(Value::None));
             let count = integer_or("the count of replace", &count, -1)?;
-            Value::text(replace(own, text("what replace replaces", &old)?, text("what replace inserts", &new)?, count, meter)?)
+            replace(own, text("what replace replaces", &old)?, text("what replace inserts", &new)?, count, meter)?
         }
         "join" => {
             let [items] = arguments.bind(name, 1, ["_iterable"])?;
-            join(own, &items.unwrap_or(Value::None), meter)?
+            join(interpreter, own, &items.unwrap_or(Value::None))?
         }
-        "center" | "ljust" | "rjust" | "zfill" | "expandtabs" => padded(own, name, arguments, meter)?,
-        "format" => Value::text(format_method(interpreter, own, arguments)?),
+        "center" | "ljust" | "rjust" | "zfill" => padded(own, name, arguments, meter)?,
+        "expandtabs" => {
+            let [width] = arguments.bind(name, 0, ["tabsize"])?;
+            expand_tabs(own, size("the tabsize", &width.unwrap_or(Value::Integer(8)))?, meter)?
+        }
+        "format" => format_method(interpreter, own, arguments)?,
         _ => return Err(failed(format!("method {name} of a string is not supported"))),
     };
-    Ok(if safe { marked_safe(result)? } else { result })
+    if safe {
+        marked_safe(result, meter)
+    } else {
+        Ok(result)
+    }
 }
 
 /// A method of Markup that escapes its arguments: only what needs no escapes in them is supported.
-fn escaping(interpreter: &mut Interpreter, own: &str, name: &str, arguments: Arguments) -> Result<Value> {
-    for value in arguments.positional.iter().chain(arguments.named.iter().map(|(_, value)| value)) {
-        let parts = if name == "join" { items_of(value, &interpreter.meter)? } else { vec![value.clone()] };
-        for part in parts {
-            let plain = match &part {
-                Value::Text { text, safe } => *safe || escaped(text) == **text,
-                Value::Integer(_) | Value::None => true,
-                _ => false,
-            };
-            if !plain {
-                return Err(failed(format!(
-                    "method {name} of a string that is marked as safe would escape its arguments, which is not supported"
-                )));
-            }
+fn escaping(interpreter: &mut Interpreter, own: &str, name: &str, mut arguments: Arguments) -> Result<Value> {
+    let meter = interpreter.meter;
+    if name == "join" {
+        let [items] = arguments.bind(name, 1, ["_iterable"])?;
+        let items = items_of(items.unwrap_or(Value::None).defined()?, interpreter)?;
+        refuse_escapes(name, items.iter())?;
+        arguments = Arguments::one(Value::list(items)?, meter)?;
+    } else {
+        refuse_escapes(name, arguments.positional.iter().chain(arguments.named.iter().map(|(_, value)| value)))?;
+    }
+    call_string_method(interpreter, own, false, name, arguments).map(|value| value.marked(true))
+}
+
+fn refuse_escapes<'v>(name: &str, mut parts: impl Iterator<Item = &'v Value>) -> Result<()> {
+    let is_plain = |part: &Value| match part {
+        Value::Text { text, safe } => *safe || !text.contains(['&', '>', '<', '\'', '"']),
+        Value::Integer(_) | Value::None => true,
+        _ => false,
+    };
+    match parts.all(is_plain) {
+        true => Ok(()),
+        false => {
+            Err(failed(format!("method {name} of a string that is marked as safe would escape its arguments, which is not supported")))
         }
     }
-    marked_safe(call_string_method(interpreter, own, false, name, arguments)?)
 }
 
-fn marked_safe(value: Value) -> Result<Value> {
-    Ok(match value {
-        Value::Text { text, .. } => Value::Text { text, safe: true },
-        Value::List(list) => Value::list(list.items.iter().cloned().map(marked_safe).collect::<Result<_>>()?)?,
-        Value::Tuple(tuple) => Value::tuple(tuple.items.iter().cloned().map(marked_safe).collect::<Result<_>>()?)?,
-        other => other,
-    })
+/// The texts that a method of Markup returns are Markup too.
+fn marked_safe(value: Value, meter: &Meter) -> Result<Value> {
+    let marked = |items: &Items| Items::copy(items.iter().cloned().map(|item| item.marked(true)), items.len(), meter);
+    match value {
+        Value::List(list) => Value::list(marked(&list.items)?),
+        Value::Tuple(tuple) => Value::tuple(marked(&tuple.items)?),
+        other => Ok(other.marked(true)),
+    }
 }
 
-fn texts<'p>(pieces: impl IntoIterator<Item = &'p str>) -> Vec<Value> {
-    pieces.into_iter().map(Value::text).collect()
+fn texts<'p>(pieces: impl IntoIterator<Item = &'p str>, meter: &Meter) -> Result<Items> {
+    Items::collect(pieces.into_iter().map(|piece| Value::text(piece, meter)), meter)
 }
 
 pub fn cased(own: &str, name: &str) -> Result<String> {
@@ -286,19 +305,22 @@ fn find(own: &str, name: &str, arguments: Arguments) -> Result<Value> {
     });
     match found {
         Some(at) => Ok(Value::Integer(at as i128)),
-        None if name.ends_with("index") => Err(failed(format!("{name}: the string does not contain {part:?}"))),
+        None if name.ends_with("index") => Err(failed(format!("{name}: the string does not contain {}", shown(part)))),
         None => Ok(Value::Integer(-1)),
     }
 }
 
-fn starts_or_ends(own: &str, name: &str, arguments: Arguments) -> Result<Value> {
+fn starts_or_ends(own: &str, name: &str, arguments: Arguments, meter: &Meter) -> Result<Value> {
     let [parts, start, end] = arguments.bind(name, 1, ["_part", "_start", "_end"])?;
-    let parts = match parts.unwrap_or(Value::None) {
-        Value::Tuple(tuple) => tuple.items.clone(),
-        part => vec![part],
+    let parts = parts.unwrap_or(Value::None);
+    let parts = match &parts {
+        Value::Tuple(tuple) => &tuple.items[..],
+        part => std::slice::from_ref(part),
     };
     let within = between(own, &start, &end)?;
-    for part in &parts {
+    for part in parts {
+        meter.steps(1)?;
+        meter.read(part.text_length().min(own.len()))?;
         let part = text(&format!("an argument of {name}"), part)?;
         let found = within.is_some_and(|(own, _)| if name == "startswith" { own.starts_with(part) } else { own.ends_with(part) });
         if found {
@@ -308,12 +330,17 @@ fn starts_or_ends(own: &str, name: &str, arguments: Arguments) -> Result<Value> 
     Ok(Value::Bool(false))
 }
 
-pub fn strip<'o>(own: &'o str, name: &str, characters: &Value) -> Result<&'o str> {
-    let set = match characters {
+fn strip<'o>(own: &'o str, name: &str, characters: &Value, meter: &Meter) -> Result<&'o str> {
+    let set: Option<HashSet<char>> = match characters {
         Value::None => None,
-        _ => Some(text(&format!("the argument of {name}"), characters)?),
+        _ => {
+            let characters = text(&format!("the argument of {name}"), characters)?;
+            meter.steps(characters.len())?;
+            meter.bytes(characters.len())?;
+            Some(characters.chars().collect())
+        }
     };
-    let stripped = |character: char| set.map_or_else(|| is_space(character), |set| set.contains(character));
+    let stripped = |character: char| set.as_ref().map_or_else(|| is_space(character), |set| set.contains(&character));
     let own = if name == "rstrip" { own } else { own.trim_start_matches(stripped) };
     Ok(if name == "lstrip" { own } else { own.trim_end_matches(stripped) })
 }
@@ -322,64 +349,47 @@ fn split(own: &str, name: &str, separator: &Value, limit: i128, meter: &Meter) -
     let from_end = name == "rsplit";
     // Pieces, counted one more than splits.
     let most = usize::try_from(limit).map_or(usize::MAX, |limit| limit.saturating_add(1));
-    let mut pieces: Vec<&str> = match separator {
-        Value::None => split_at_space(own, most, from_end),
+    let mut pieces = match separator {
+        Value::None => texts(words(own, most, from_end), meter)?,
         _ => {
             let separator = text(&format!("the separator of {name}"), separator)?;
-            if separator.is_empty() {
-                return Err(failed(format!("{name}: the separator is empty")));
-            }
-            if from_end {
-                own.rsplitn(most, separator).collect()
-            } else {
-                own.splitn(most, separator).collect()
+            match (separator.is_empty(), from_end) {
+                (true, _) => return Err(failed(format!("{name}: the separator is empty"))),
+                (false, true) => texts(own.rsplitn(most, separator), meter)?,
+                (false, false) => texts(own.splitn(most, separator), meter)?,
             }
         }
     };
-    meter.items(pieces.len())?;
     if from_end {
         pieces.reverse();
     }
-    Value::list(texts(pieces))
+    Value::list(pieces)
 }
 
-/// The words of `own`; from the end, in reverse order.
-fn split_at_space(own: &str, most: usize, from_end: bool) -> Vec<&str> {
-    let mut pieces = Vec::new();
+/// The words of `own`; from the end, in reverse order. The last of `most` words keeps the space at its other end.
+fn words(own: &str, most: usize, from_end: bool) -> impl Iterator<Item = &str> {
     let mut rest = own;
-    loop {
+    let mut count = 0;
+    std::iter::from_fn(move || {
         rest = if from_end { unicode::trim_end(rest) } else { unicode::trim_start(rest) };
         if rest.is_empty() {
-            return pieces;
+            return None;
         }
-        if pieces.len() + 1 == most {
-            // What remains keeps the space at its other end.
-            pieces.push(rest);
-            return pieces;
-        }
-        let cut = if from_end {
-            rest.rfind(is_space).map(|at| (at + rest[at..].chars().next().map_or(1, char::len_utf8), at))
-        } else {
-            rest.find(is_space).map(|at| (at, at))
+        count += 1;
+        let (word, after) = match (count == most, from_end) {
+            (true, _) => (rest, ""),
+            (false, true) => {
+                let (before, word) = rest.split_at(rest.trim_end_matches(|character| !is_space(character)).len());
+                (word, before)
+            }
+            (false, false) => rest.split_at(rest.find(is_space).unwrap_or(rest.len())),
         };
-        match cut {
-            None => {
-                pieces.push(rest);
-                return pieces;
-            }
-            Some((word, end)) if from_end => {
-                pieces.push(&rest[word..]);
-                rest = &rest[..end];
-            }
-            Some((word, end)) => {
-                pieces.push(&rest[..word]);
-                rest = &rest[end..];
-            }
-        }
-    }
+        rest = after;
+        Some(word)
+    })
 }
 
-fn partition(own: &str, name: &str, arguments: Arguments) -> Result<Value> {
+fn partition(own: &str, name: &str, arguments: Arguments, meter: &Meter) -> Result<Value> {
     let [separator] = arguments.bind(name, 1, ["_sep"])?;
     let separator = separator.unwrap_or(Value::None);
     let separator = text(&format!("the separator of {name}"), &separator)?;
@@ -391,83 +401,85 @@ fn partition(own: &str, name: &str, arguments: Arguments) -> Result<Value> {
     } else {
         own.rsplit_once(separator).map_or(("", "", own), |(before, after)| (before, separator, after))
     };
-    Value::tuple(texts([parts.0, parts.1, parts.2]))
+    Value::tuple(texts([parts.0, parts.1, parts.2], meter)?)
 }
 
-pub fn replace(own: &str, old: &str, new: &str, count: i128, meter: &Meter) -> Result<String> {
+pub fn replace(own: &str, old: &str, new: &str, count: i128, meter: &Meter) -> Result<Value> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
+    meter.read(own.len().saturating_mul(4))?;
     let found = if old.is_empty() { own.chars().count() + 1 } else { own.matches(old).count() };
-    meter.steps(own.len() / 16)?;
-    meter.text(own.len().saturating_add(new.len().saturating_mul(found.min(count))))?;
-    Ok(own.replacen(old, new, count))
+    meter.bytes(new.len().saturating_mul(found.min(count)))?;
+    Value::text(own.replacen(old, new, count), meter)
 }
 
-fn join(own: &str, items: &Value, meter: &Meter) -> Result<Value> {
-    let mut out = String::new();
-    for (index, item) in items_of(items.defined()?, meter)?.iter().enumerate() {
-        let item = text("an item of join", item)?;
-        meter.text(own.len() + item.len())?;
-        if index > 0 {
-            out.push_str(own);
+fn join(interpreter: &mut Interpreter, own: &str, items: &Value) -> Result<Value> {
+    let mut out = Writer::new(interpreter.meter);
+    let mut cursor = Cursor::of(items.defined()?)?;
+    let mut is_first = true;
+    while let Some(item) = cursor.next(interpreter)? {
+        if !std::mem::take(&mut is_first) {
+            out.push(own)?;
         }
-        out.push_str(item);
+        out.push(text("an item of join", &item)?)?;
     }
-    Ok(Value::text(out))
+    Ok(out.value())
 }
 
-pub fn center(own: &str, width: usize, fill: char, meter: &Meter) -> Result<String> {
+fn surrounded(left: usize, own: &str, right: usize, fill: &str, meter: &Meter) -> Result<Value> {
+    let mut out = Writer::new(meter);
+    out.push_repeated(fill, left)?;
+    out.push(own)?;
+    out.push_repeated(fill, right)?;
+    Ok(out.value())
+}
+
+pub fn center(own: &str, width: usize, fill: &str, meter: &Meter) -> Result<Value> {
     let missing = width.saturating_sub(own.chars().count());
-    meter.text(own.len().saturating_add(missing.saturating_mul(4)))?;
     // CPython's rule for an odd number of fill characters.
     let left = missing / 2 + (missing & width & 1);
-    let fill = |count: usize| fill.to_string().repeat(count);
-    Ok(fill(left) + own + &fill(missing - left))
+    surrounded(left, own, missing - left, fill, meter)
 }
 
 fn padded(own: &str, name: &str, arguments: Arguments, meter: &Meter) -> Result<Value> {
-    if name == "expandtabs" {
-        let [width] = arguments.bind(name, 0, ["tabsize"])?;
-        return expand_tabs(own, size("the tabsize", &width.unwrap_or(Value::Integer(8)))?, meter).map(Value::text);
-    }
     let [width, fill] = arguments.bind(name, 1, ["_width", "_fillchar"])?;
     let width = size(&format!("the width of {name}"), &width.unwrap_or(Value::None))?;
     let missing = width.saturating_sub(own.chars().count());
-    meter.text(own.len().saturating_add(missing.saturating_mul(4)))?;
     if name == "zfill" {
         if fill.is_some() {
             return Err(failed("zfill takes one argument"));
         }
-        let sign = usize::from(own.starts_with(['+', '-']));
-        return Ok(Value::text(format!("{}{}{}", &own[..sign], "0".repeat(missing), &own[sign..])));
+        let (sign, digits) = own.split_at(usize::from(own.starts_with(['+', '-'])));
+        let mut out = Writer::new(meter);
+        out.push(sign)?;
+        out.push_repeated("0", missing)?;
+        out.push(digits)?;
+        return Ok(out.value());
     }
-    let fill = fill.unwrap_or(Value::text(" "));
-    let mut characters = text(&format!("the fill character of {name}"), &fill)?.chars();
-    let (Some(fill), None) = (characters.next(), characters.next()) else {
+    let fill = fill.as_ref().map_or(Ok(" "), |fill| text(&format!("the fill character of {name}"), fill))?;
+    if fill.chars().count() != 1 {
         return Err(failed(format!("the fill character of {name} must be one character")));
-    };
-    Ok(Value::text(match name {
-        "center" => center(own, width, fill, meter)?,
-        "ljust" => own.to_string() + &fill.to_string().repeat(missing),
-        _ => fill.to_string().repeat(missing) + own,
-    }))
+    }
+    match name {
+        "center" => center(own, width, fill, meter),
+        "ljust" => surrounded(0, own, missing, fill, meter),
+        _ => surrounded(missing, own, 0, fill, meter),
+    }
 }
 
-fn expand_tabs(own: &str, width: usize, meter: &Meter) -> Result<String> {
-    let mut out = String::new();
-    let mut column = 0;
-    for character in own.chars() {
-        match character {
-            '\t' => {
-                let spaces = if width == 0 { 0 } else { width - column % width };
-                meter.text(spaces)?;
-                out.push_str(&" ".repeat(spaces));
+fn expand_tabs(own: &str, width: usize, meter: &Meter) -> Result<Value> {
+    let mut out = Writer::new(meter);
+    for line in own.split_inclusive(['\n', '\r']) {
+        let mut column = 0;
+        for (index, part) in line.split('\t').enumerate() {
+            meter.steps(1)?;
+            if index > 0 && width > 0 {
+                let spaces = width - column % width;
+                out.push_repeated(" ", spaces)?;
                 column += spaces;
             }
-            _ => {
-                out.push(character);
-                column = if matches!(character, '\n' | '\r') { 0 } else { column + 1 };
-            }
+            out.push(part)?;
+            column += part.chars().count();
         }
     }
-    Ok(out)
+    Ok(out.value())
 }

@@ -27,11 +27,7 @@ pub fn trim_end(text: &str) -> &str {
 
 pub fn is_letter(character: char) -> bool {
     static LETTER: LazyLock<Regex> = LazyLock::new(|| class(r"^\p{L}$"));
-    if character.is_ascii() {
-        character.is_ascii_alphabetic()
-    } else {
-        matches(&LETTER, character)
-    }
+    character.is_alphabetic() && (character.is_ascii() || matches(&LETTER, character))
 }
 
 /// str.isalnum of one character.
@@ -46,11 +42,7 @@ pub fn is_word(character: char) -> bool {
 
 pub fn is_decimal(character: char) -> bool {
     static DECIMAL: LazyLock<Regex> = LazyLock::new(|| class(r"^\p{Nd}$"));
-    if character.is_ascii() {
-        character.is_ascii_digit()
-    } else {
-        matches(&DECIMAL, character)
-    }
+    character.is_numeric() && (character.is_ascii() || matches(&DECIMAL, character))
 }
 
 /// str.isidentifier.
@@ -103,21 +95,18 @@ pub fn push_title(character: char, out: &mut String) -> Option<()> {
 }
 
 /// str.splitlines.
-pub fn split_lines(text: &str, keep_ends: bool) -> Vec<&str> {
+pub fn split_lines(text: &str, keep_ends: bool) -> impl Iterator<Item = &str> {
     let is_end = |character| matches!(character, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
-    let mut lines = Vec::new();
     let mut rest = text;
-    while !rest.is_empty() {
-        let Some(at) = rest.find(is_end) else {
-            lines.push(rest);
-            break;
+    std::iter::from_fn(move || {
+        let (line, end) = match rest.find(is_end) {
+            _ if rest.is_empty() => return None,
+            None => (rest.len(), rest.len()),
+            Some(at) if rest[at..].starts_with("\r\n") => (at, at + 2),
+            Some(at) => (at, at + rest[at..].chars().next().map_or(0, char::len_utf8)),
         };
-        let end = match rest[at..].starts_with("\r\n") {
-            true => at + 2,
-            false => at + rest[at..].chars().next().map_or(0, char::len_utf8),
-        };
-        lines.push(&rest[..if keep_ends { end } else { at }]);
+        let found = &rest[..if keep_ends { end } else { line }];
         rest = &rest[end..];
-    }
-    lines
+        Some(found)
+    })
 }

@@ -1,20 +1,22 @@
 //! The values of a template: those of JSON, and the Python objects that templates make of them. They live as long as one rendering, in one
 //! thread. Used by all files that run a template.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::cell::{Cell, RefCell};
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use super::ast::{For, Macro, Name};
+use super::dict::Dict;
 use super::error::{failed, Result};
 use super::functions::Function;
-use super::limits::NESTING_MAX;
+use super::generators::{Cursor, Generator};
+use super::limits::{Meter, NESTING_MAX, OBJECT_BYTES};
 
-/// Items in the tuples within one key of a dict.
-const KEY_ITEMS_MAX: usize = 1000;
+/// What a text takes besides its bytes: counters of references and the allocator's part.
+const TEXT_BYTES: usize = 40;
 
 #[derive(Clone)]
 pub enum Value {
@@ -33,8 +35,7 @@ pub enum Value {
     Tuple(Rc<Sequence>),
     Dict(Rc<Dict>),
     View(View, Rc<Dict>),
-    Range(Range),
-    /// A generator: what was taken is gone.
+    Range(Rc<Range>),
     Iterator(Rc<Generator>),
     /// An index into the interpreter's namespaces.
     Namespace(usize),
@@ -47,29 +48,71 @@ pub enum Value {
     Joiner(Rc<Joiner>),
 }
 
+/// Values of which each was charged, for a new list or tuple.
+#[derive(Default)]
+pub struct Items(Vec<Value>);
+
+impl Items {
+    pub fn collect(items: impl IntoIterator<Item = Result<Value>>, meter: &Meter) -> Result<Self> {
+        meter.bytes(OBJECT_BYTES)?;
+        let mut made = Items::default();
+        for item in items {
+            made.push(item?, meter)?;
+        }
+        Ok(made)
+    }
+
+    /// A copy of items that are there.
+    pub fn copy(items: impl IntoIterator<Item = Value>, count: usize, meter: &Meter) -> Result<Self> {
+        meter.steps(count)?;
+        meter.bytes(OBJECT_BYTES.saturating_add(count.saturating_mul(size_of::<Value>())))?;
+        Ok(Items(items.into_iter().take(count).collect()))
+    }
+
+    pub fn push(&mut self, item: Value, meter: &Meter) -> Result<()> {
+        meter.steps(1)?;
+        meter.bytes(size_of::<Value>())?;
+        self.0.push(item);
+        Ok(())
+    }
+
+    pub fn pop(&mut self) -> Option<Value> {
+        self.0.pop()
+    }
+
+    /// The items after the first `count`, which stay.
+    pub fn split_off(&mut self, count: usize) -> Items {
+        Items(self.0.split_off(count.min(self.0.len())))
+    }
+}
+
+impl Deref for Items {
+    type Target = [Value];
+    fn deref(&self) -> &[Value] {
+        &self.0
+    }
+}
+
+impl DerefMut for Items {
+    fn deref_mut(&mut self) -> &mut [Value] {
+        &mut self.0
+    }
+}
+
+impl IntoIterator for Items {
+    type Item = Value;
+    type IntoIter = std::vec::IntoIter<Value>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 pub struct Sequence {
-    pub items: Vec<Value>,
+    pub items: Items,
     /// Levels of containers, this one included.
     depth: u32,
     /// A tuple of the filter groupby, whose items are also named grouper and list.
     pub is_group: bool,
-}
-
-#[derive(Default)]
-pub struct Dict {
-    pub entries: Vec<(Value, Value)>,
-    index: HashMap<Key, usize>,
-    depth: u32,
-}
-
-/// What makes two keys the same: 1, 1.0 and True are.
-#[derive(PartialEq, Eq, Hash)]
-enum Key {
-    None,
-    Text(Name),
-    Integer(i128),
-    Float(u64),
-    Tuple(Vec<Key>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,16 +122,11 @@ pub enum View {
     Items,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub start: i128,
     pub stop: i128,
+    /// Not 0.
     pub step: i128,
-}
-
-pub struct Generator {
-    pub items: RefCell<VecDeque<Value>>,
-    depth: u32,
 }
 
 /// A macro and the scope that it was defined in.
@@ -97,15 +135,23 @@ pub struct Closure {
     pub scope: usize,
 }
 
-/// The variable `loop`.
+/// The variable `loop`. Its methods are in loops.rs.
 pub struct Loop {
-    pub items: Vec<Value>,
-    pub index: std::cell::Cell<usize>,
+    /// None when the loop has ended.
+    pub rest: RefCell<Option<Cursor>>,
+    /// None until it is known: a generator must be taken for it.
+    pub length: Cell<Option<usize>>,
+    /// Items before, at and after the index, the last if it was looked at.
+    pub previous: RefCell<Option<Value>>,
+    pub current: RefCell<Option<Value>>,
+    pub next: RefCell<Option<Value>>,
+    pub index: Cell<usize>,
     pub level: u32,
     /// The arguments of the last call of loop.changed.
-    pub changed: RefCell<Option<Vec<Value>>>,
+    pub changed: RefCell<Option<Items>>,
     /// The loop and its scope, if it is recursive.
     pub recursion: Option<Recursion>,
+    pub depth: u32,
 }
 
 pub struct Recursion {
@@ -114,132 +160,135 @@ pub struct Recursion {
 }
 
 pub struct Cycler {
-    pub items: Vec<Value>,
-    pub position: std::cell::Cell<usize>,
+    pub items: Rc<Sequence>,
+    pub position: Cell<usize>,
 }
 
 pub struct Joiner {
-    pub separator: Name,
-    pub used: std::cell::Cell<bool>,
+    pub separator: Value,
+    pub used: Cell<bool>,
 }
 
 impl Range {
     pub fn length(&self) -> usize {
-        let span = if self.step > 0 { self.stop - self.start } else { self.start - self.stop };
-        let step = self.step.abs();
-        usize::try_from((span + step - 1).div_euclid(step)).unwrap_or(0)
-    }
-
-    pub fn items(self) -> impl DoubleEndedIterator<Item = Value> {
-        (0..self.length()).map(move |index| Value::Integer(self.start + index as i128 * self.step))
-    }
-}
-
-impl Dict {
-    /// None if the dict has no such key; an error if no dict can have it.
-    pub fn get(&self, key: &Value) -> Result<Option<&Value>> {
-        if matches!(key, Value::Undefined(_)) {
-            return Ok(None);
+        let (from, to) = if self.step > 0 { (self.start, self.stop) } else { (self.stop, self.start) };
+        match to > from {
+            true => usize::try_from((to.abs_diff(from) - 1) / self.step.unsigned_abs()).map_or(usize::MAX, |steps| steps.saturating_add(1)),
+            false => 0,
         }
-        Ok(self.index.get(&key_of(key)?).map(|&at| &self.entries[at].1))
     }
 
-    pub fn get_text(&self, key: &str) -> Option<&Value> {
-        self.index.get(&Key::Text(Arc::from(key))).map(|&at| &self.entries[at].1)
+    /// The item at an index below the length.
+    pub fn at(&self, index: usize) -> i128 {
+        self.start + index as i128 * self.step
     }
 
-    pub fn insert(&mut self, key: Value, value: Value) -> Result<()> {
-        self.depth = self.depth.max(value.depth()).max(key.depth());
-        match self.index.entry(key_of(&key)?) {
-            std::collections::hash_map::Entry::Occupied(found) => self.entries[*found.get()].1 = value,
-            std::collections::hash_map::Entry::Vacant(free) => {
-                free.insert(self.entries.len());
-                self.entries.push((key, value));
-            }
-        }
-        Ok(())
+    /// Where the range has this integer.
+    pub fn position(&self, integer: i128) -> Option<usize> {
+        let is_within =
+            if self.step > 0 { (self.start..self.stop).contains(&integer) } else { self.stop < integer && integer <= self.start };
+        let distance = integer.abs_diff(self.start);
+        (is_within && distance % self.step.unsigned_abs() == 0).then(|| (distance / self.step.unsigned_abs()) as usize)
     }
 }
 
-fn key_of(value: &Value) -> Result<Key> {
-    key_within(value, &mut KEY_ITEMS_MAX.clone())
-}
-
-/// `left`: how many more items the key may have.
-fn key_within(value: &Value, left: &mut usize) -> Result<Key> {
-    *left = left.checked_sub(1).ok_or_else(|| failed(format!("a key of more than {KEY_ITEMS_MAX} items")))?;
-    Ok(match value {
-        Value::None => Key::None,
-        Value::Bool(truth) => Key::Integer(i128::from(*truth)),
-        Value::Integer(integer) => Key::Integer(*integer),
-        Value::Float(real) if real.fract() == 0.0 && real.abs() < 1e38 => Key::Integer(*real as i128),
-        Value::Float(real) if !real.is_nan() => Key::Float(real.to_bits()),
-        Value::Text { text, .. } => Key::Text(text.clone()),
-        Value::Tuple(tuple) => Key::Tuple(tuple.items.iter().map(|item| key_within(item, left)).collect::<Result<_>>()?),
-        other => return Err(failed(format!("{} cannot be a key", other.type_name()))),
-    })
-}
-
-fn checked(depth: u32) -> Result<u32> {
+pub fn checked(depth: u32) -> Result<u32> {
     if depth >= NESTING_MAX {
-        return Err(failed(format!("values of more than {NESTING_MAX} levels")));
+        return Err(failed(format!("values of more than {NESTING_MAX} levels are not supported")));
     }
     Ok(depth + 1)
 }
 
-fn depth_of(items: &[Value]) -> u32 {
-    items.iter().map(Value::depth).max().unwrap_or(0)
+pub fn depth_of<'v>(items: impl IntoIterator<Item = &'v Value>) -> u32 {
+    items.into_iter().map(Value::depth).max().unwrap_or(0)
 }
 
 impl Value {
-    pub fn text(text: impl Into<Name>) -> Value {
-        Value::Text { text: text.into(), safe: false }
+    pub fn text(text: impl Into<Name>, meter: &Meter) -> Result<Value> {
+        let text = text.into();
+        meter.bytes(TEXT_BYTES + text.len())?;
+        Ok(Value::shared(text))
     }
 
-    pub fn safe_text(text: impl Into<Name>) -> Value {
-        Value::Text { text: text.into(), safe: true }
+    /// A text that was charged, or that the program has.
+    pub fn shared(text: Name) -> Value {
+        Value::Text { text, safe: false }
+    }
+
+    pub fn character(character: char, meter: &Meter) -> Result<Value> {
+        Value::text(&*character.encode_utf8(&mut [0; 4]), meter)
+    }
+
+    /// The text with the mark of another one.
+    pub fn marked(self, safe: bool) -> Value {
+        match self {
+            Value::Text { text, .. } => Value::Text { text, safe },
+            other => other,
+        }
     }
 
     pub fn undefined(name: impl Into<Name>) -> Value {
         Value::Undefined(name.into())
     }
 
-    pub fn list(items: Vec<Value>) -> Result<Value> {
-        let depth = checked(depth_of(&items))?;
-        Ok(Value::List(Rc::new(Sequence { items, depth, is_group: false })))
+    pub fn sequence(mut items: Items, is_group: bool) -> Result<Rc<Sequence>> {
+        // What is charged is what the items take.
+        items.0.shrink_to_fit();
+        let depth = checked(depth_of(items.iter()))?;
+        Ok(Rc::new(Sequence { items, depth, is_group }))
     }
 
-    pub fn tuple(items: Vec<Value>) -> Result<Value> {
-        let depth = checked(depth_of(&items))?;
-        Ok(Value::Tuple(Rc::new(Sequence { items, depth, is_group: false })))
+    pub fn list(items: Items) -> Result<Value> {
+        Value::sequence(items, false).map(Value::List)
     }
 
-    pub fn group(grouper: Value, items: Vec<Value>) -> Result<Value> {
-        let items = vec![grouper, Value::list(items)?];
-        let depth = checked(depth_of(&items))?;
-        Ok(Value::Tuple(Rc::new(Sequence { items, depth, is_group: true })))
+    pub fn tuple(items: Items) -> Result<Value> {
+        Value::sequence(items, false).map(Value::Tuple)
     }
 
-    pub fn dict(mut dict: Dict) -> Result<Value> {
-        dict.depth = checked(dict.depth)?;
+    pub fn pair(first: Value, second: Value, meter: &Meter) -> Result<Value> {
+        Value::tuple(Items::copy([first, second], 2, meter)?)
+    }
+
+    pub fn group(grouper: Value, items: Items, meter: &Meter) -> Result<Value> {
+        Value::sequence(Items::copy([grouper, Value::list(items)?], 2, meter)?, true).map(Value::Tuple)
+    }
+
+    pub fn dict(dict: Dict, meter: &Meter) -> Result<Value> {
+        meter.bytes(OBJECT_BYTES)?;
+        checked(dict.depth())?;
         Ok(Value::Dict(Rc::new(dict)))
     }
 
-    pub fn generator(items: Vec<Value>) -> Result<Value> {
-        let depth = checked(depth_of(&items))?;
-        Ok(Value::Iterator(Rc::new(Generator { items: RefCell::new(items.into()), depth })))
+    pub fn range(range: Range, meter: &Meter) -> Result<Value> {
+        meter.bytes(OBJECT_BYTES)?;
+        Ok(Value::Range(Rc::new(range)))
     }
 
-    fn depth(&self) -> u32 {
+    pub fn depth(&self) -> u32 {
         match self {
             Value::List(sequence) | Value::Tuple(sequence) => sequence.depth,
-            Value::Dict(dict) | Value::View(_, dict) => dict.depth,
-            Value::Iterator(generator) => generator.depth,
+            Value::Dict(dict) | Value::View(_, dict) => dict.depth() + 1,
+            Value::Iterator(generator) => generator.depth(),
             Value::Method(method) => method.0.depth(),
-            Value::Cycler(cycler) => depth_of(&cycler.items).saturating_add(1),
-            Value::Loop(state) => depth_of(&state.items).saturating_add(1),
+            Value::Cycler(cycler) => cycler.items.depth,
+            Value::Loop(state) => state.depth,
             _ => 0,
         }
+    }
+
+    /// The integer of an integer or a boolean.
+    pub fn as_integer(&self) -> Option<i128> {
+        match self {
+            Value::Bool(truth) => Some(i128::from(*truth)),
+            Value::Integer(integer) => Some(*integer),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a text, 0 for other values.
+    pub fn text_length(&self) -> usize {
+        self.as_text().map_or(0, str::len)
     }
 
     pub fn as_text(&self) -> Option<&str> {
@@ -258,10 +307,15 @@ impl Value {
             Value::Float(real) => *real != 0.0,
             Value::Text { text, .. } => !text.is_empty(),
             Value::List(sequence) | Value::Tuple(sequence) => !sequence.items.is_empty(),
-            Value::Dict(dict) | Value::View(_, dict) => !dict.entries.is_empty(),
+            Value::Dict(dict) | Value::View(_, dict) => !dict.entries().is_empty(),
             Value::Range(range) => range.length() > 0,
             _ => true,
         }
+    }
+
+    /// Whether the value is a text that is marked as safe.
+    pub fn is_safe(&self) -> bool {
+        matches!(self, Value::Text { safe: true, .. })
     }
 
     /// The value's type with its article, for errors.
@@ -297,7 +351,7 @@ impl Value {
         }
     }
 
-    pub fn from_json(json: &Json) -> Result<Value> {
+    pub fn from_json(json: &Json, meter: &Meter) -> Result<Value> {
         Ok(match json {
             Json::Null => Value::None,
             Json::Bool(truth) => Value::Bool(*truth),
@@ -306,14 +360,14 @@ impl Value {
                 (_, Some(integer)) => Value::Integer(integer.into()),
                 _ => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
             },
-            Json::String(text) => Value::text(text.as_str()),
-            Json::Array(items) => Value::list(items.iter().map(Value::from_json).collect::<Result<_>>()?)?,
+            Json::String(text) => Value::text(text.as_str(), meter)?,
+            Json::Array(items) => Value::list(Items::collect(items.iter().map(|item| Value::from_json(item, meter)), meter)?)?,
             Json::Object(fields) => {
                 let mut dict = Dict::default();
                 for (key, field) in fields {
-                    dict.insert(Value::text(key.as_str()), Value::from_json(field)?)?;
+                    dict.insert(Value::text(key.as_str(), meter)?, Value::from_json(field, meter)?, meter)?;
                 }
-                Value::dict(dict)?
+                Value::dict(dict, meter)?
             }
         })
     }

@@ -3,9 +3,9 @@
 use super::arguments::Arguments;
 use super::ast::{Comparison, Operator};
 use super::error::{failed, Result};
-use super::filters::filter_named;
+use super::filters::is_filter;
 use super::interpreter::Interpreter;
-use super::operators::{binary, compare};
+use super::operators::{binary, compare, equal};
 use super::sequences::is_iterable;
 use super::string_methods::call_string_method;
 use super::text::str_of;
@@ -29,14 +29,14 @@ const TESTS: [(&str, Test); 39] = [
     ("iterable", |_, value, arguments| plain(arguments, is_iterable(value))),
     ("callable", |_, value, arguments| plain(arguments, is_callable(value))),
     ("escaped", |_, value, arguments| plain(arguments, matches!(value, Value::Text { safe: true, .. }))),
-    ("filter", |_, value, arguments| plain(arguments, value.as_text().is_some_and(|name| filter_named(name).is_some()))),
+    ("filter", |_, value, arguments| plain(arguments, value.as_text().map_or(Ok(false), is_filter)?)),
     ("test", |_, value, arguments| plain(arguments, value.as_text().is_some_and(|name| test_named(name).is_some()))),
     ("odd", |interpreter, value, arguments| remainder_is(interpreter, value, arguments, 1)),
     ("even", |interpreter, value, arguments| remainder_is(interpreter, value, arguments, 0)),
     ("divisibleby", |interpreter, value, arguments| {
         let [number] = arguments.bind("divisibleby", 1, ["num"])?;
-        let rest = binary(Operator::Modulo, value, &number.unwrap_or(Value::None), &interpreter.meter)?;
-        compare(Comparison::Equal, &rest, &Value::Integer(0), &interpreter.meter)
+        let rest = binary(Operator::Modulo, value, &number.unwrap_or(Value::None), interpreter.meter)?;
+        equal(&rest, &Value::Integer(0), interpreter.meter)
     }),
     ("lower", |interpreter, value, arguments| is_case(interpreter, value, "islower", arguments)),
     ("upper", |interpreter, value, arguments| is_case(interpreter, value, "isupper", arguments)),
@@ -77,18 +77,18 @@ fn is_callable(value: &Value) -> bool {
 
 fn remainder_is(interpreter: &Interpreter, value: &Value, arguments: Arguments, wanted: i128) -> Result<bool> {
     arguments.none("the test")?;
-    let rest = binary(Operator::Modulo, value, &Value::Integer(2), &interpreter.meter)?;
-    compare(Comparison::Equal, &rest, &Value::Integer(wanted), &interpreter.meter)
+    let rest = binary(Operator::Modulo, value, &Value::Integer(2), interpreter.meter)?;
+    equal(&rest, &Value::Integer(wanted), interpreter.meter)
 }
 
 fn is_case(interpreter: &mut Interpreter, value: &Value, method: &str, arguments: Arguments) -> Result<bool> {
-    let text = str_of(value, &interpreter.meter)?;
+    let text = str_of(value, interpreter.meter)?;
     call_string_method(interpreter, &text, false, method, arguments).map(|truth| truth.is_true())
 }
 
 fn compared(interpreter: &mut Interpreter, value: &Value, comparison: Comparison, arguments: Arguments) -> Result<bool> {
     let [other] = arguments.bind("the test", 1, ["_other"])?;
-    compare(comparison, value, &other.unwrap_or(Value::None), &interpreter.meter)
+    compare(comparison, value, &other.unwrap_or(Value::None), interpreter)
 }
 
 /// Whether two values are one Python object, as far as that does not depend on Python's memory.
@@ -99,8 +99,7 @@ fn same_as(interpreter: &mut Interpreter, value: &Value, arguments: Arguments) -
         return Ok(false);
     }
     match value {
-        Value::None | Value::Bool(_) => compare(Comparison::Equal, value, &other, &interpreter.meter),
-        Value::Integer(-5..=256) => compare(Comparison::Equal, value, &other, &interpreter.meter),
+        Value::None | Value::Bool(_) | Value::Integer(-5..=256) => equal(value, &other, interpreter.meter),
         other => Err(failed(format!("the test sameas of {} is not supported: use ==", other.type_name()))),
     }
 }
