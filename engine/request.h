@@ -29,7 +29,7 @@ struct Fork {
 struct Drawing {
     schema::Sampling sampling;  // without seed, max_tokens and logit_bias, which are members here and of Request
     std::vector<kernels::TokenBias> logit_bias;
-    std::vector<TokenId> end_tokens;  // end the text when drawn; never part of it
+    std::vector<TokenId> end_tokens;  // end the text when drawn; part of it only if sampling.include_stop_text
 };
 using SharedDrawing = std::shared_ptr<const Drawing>;
 SharedDrawing shared(Drawing drawing);

@@ -100,9 +100,9 @@ TEST(Sequence, AnEndTokensTextIsKeptOnlyIfTheJobAsksForIt) {
     const Tokenizer& tokenizer = tests::gpt2_tokenizer();
     const auto text_of = [&](const std::string& text, schema::Sampling sampling) {
         const std::vector<TokenId> ids = *tokenizer.encode(text, false);
-        Request request{.id = 1, .prompt = {1, 2, 3}, .sampling = std::move(sampling)};
+        Request request{.id = 1, .prompt = {1, 2, 3}};
+        request.drawing = shared({.sampling = std::move(sampling), .logit_bias = {}, .end_tokens = {ids.back()}});
         request.max_tokens = 100;
-        request.end_tokens = {ids.back()};
         Sequence sequence(std::move(request), 0, {}, tokenizer);
         for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(sequence.accept({.token = ids[i], .logprob = 0.0F}), i + 1 == ids.size());
         const Result result = sequence.take_result();
