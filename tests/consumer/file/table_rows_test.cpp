@@ -8,6 +8,7 @@
 
 #include "consumer/file/listed.h"
 #include "consumer/file/table_csv.h"
+#include "tests/support/labels.h"
 
 namespace lorry::consumer {
 namespace {
@@ -151,6 +152,8 @@ TEST(Table, RefusesColumnsThatAreNotThereOrThereTwice) {
     EXPECT_EQ(message_of("id,text,id"), "the table has two columns named 'id': rename one");
     EXPECT_EQ(message_of("id,text,result"), "the table already has a column 'result': give --result-prefix");
 }
+
+const tests::Labelled placeholders_without_tsan{"Table.ManyPlaceholders*", {tests::Label::not_tsan}};
 
 // Anything quadratic would run into the test's time limit here. Pins: 200,000 placeholders, or labels, took more than 30 s.
 TEST(Table, ManyPlaceholdersColumnsAndNamesAreCheckedInTime) {

@@ -11,9 +11,13 @@
 
 #include "engine/text/chat_template.h"
 #include "tests/engine/text/vectors.h"
+#include "tests/support/labels.h"
 
 namespace lorry::engine {
 namespace {
+
+// Templates are rendered by one thread, in code that the sanitizer does not see.
+const tests::Labelled jinja_without_tsan{"JinjaTest.*", {tests::Label::not_tsan}};
 
 using namespace text_vectors;
 using testing::AnyOf;

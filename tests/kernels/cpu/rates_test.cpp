@@ -4,11 +4,16 @@
 #include <gmock/gmock.h>
 
 #include "kernels/cpu/isa.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::cpu {
 namespace {
 
 using ::testing::Gt;
+
+// Races need several threads, and the comparison of rates runs no code that RatesTest does not run.
+const tests::Labelled rates_without_tsan{"*/RatesTest.*/0:RatesOfInt8.*", {tests::Label::not_tsan}};
+const tests::Labelled int8_rates_without_asan{"RatesOfInt8.*", {tests::Label::not_asan}};
 
 class RatesTest : public ::testing::TestWithParam<int> {};
 
