@@ -41,6 +41,8 @@ protected:
 
 // Matmuls do not depend on the format of the KV cache.
 const tests::Labelled activated_matmuls{"*.ActivatedMatmul*/cuda_fp8_kv:*.ActivatedMatmul*/cuda_library_*", {tests::Label::not_asan}};
+// On a GPU these are three ops, which have tests of their own.
+const tests::Labelled updates_on_gpus{"*.ActivatedMatmulAdds*/cuda_*", {tests::Label::not_asan}};
 // Races between the emulated GPU's threads and blocks. What is left out does not run on a GPU or repeats the others at length.
 const tests::Labelled agreement_with_tsan{
     "*/cuda_bfloat16:-*.OpsWriteTheInputFormat*:*.RowsOfManyThousandColumns*:*.ActivatedMatmul*", {tests::Label::tsan_cuda}};

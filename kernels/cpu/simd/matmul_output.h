@@ -90,11 +90,12 @@ private:
         const std::int64_t columns = task.out_features - column;
         if (columns <= 0) return;
         sums = biased(task, sums, column, columns);
-        if (task.addend != nullptr) sums += V::load(task.addend + row * task.addend_stride + column);
+        if (task.addend != nullptr) sums += V::load_up_to(task.addend + row * task.addend_stride + column, columns);
         Floats value = Activate<Isa>::of(task.kind, sums);
         if (factors != nullptr) {
             Floats factor = biased(task, *factors, column + task.part_stride, columns);
-            if (task.addend != nullptr) factor += V::load(task.addend + row * task.addend_stride + task.addend_part + column);
+            if (task.addend != nullptr)
+                factor += V::load_up_to(task.addend + row * task.addend_stride + task.addend_part + column, columns);
             value *= factor;
         }
         if (task.out_bfloat16 != nullptr) {
