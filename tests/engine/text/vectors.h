@@ -12,6 +12,7 @@
 
 #include "engine/text/token.h"
 #include "schema/json.h"
+#include "tests/support/temp_folder.h"
 
 namespace lorry::engine::text_vectors {
 
@@ -57,28 +58,15 @@ inline std::vector<TokenId> ids(const schema::Json& object, std::string_view key
 // An empty folder for model files, removed with the object.
 class ModelFolder {
 public:
-    ModelFolder() : path_(std::filesystem::path(testing::TempDir()) / ("lorry_text_" + unique_name())) {
-        std::filesystem::remove_all(path_);
-        std::filesystem::create_directories(path_);
-    }
-    ~ModelFolder() { std::filesystem::remove_all(path_); }
-    ModelFolder(const ModelFolder&) = delete;
-    ModelFolder& operator=(const ModelFolder&) = delete;
-
-    const std::filesystem::path& path() const { return path_; }
+    const std::filesystem::path& path() const { return folder_.path(); }
     void write(const std::string& name, std::string_view content) const {
-        const auto file = path_ / name;
+        const auto file = path() / name;
         std::filesystem::create_directories(file.parent_path());
         std::ofstream(file, std::ios::binary) << content;
     }
 
 private:
-    static std::string unique_name() {
-        const auto& test = *testing::UnitTest::GetInstance()->current_test_info();
-        return std::string(test.test_suite_name()) + "_" + test.name();
-    }
-
-    std::filesystem::path path_;
+    tests::TempFolder folder_;
 };
 
 }  // namespace lorry::engine::text_vectors
