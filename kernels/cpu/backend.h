@@ -72,6 +72,11 @@ private:
         std::int64_t panel_begin = 0;
         std::int64_t panel_end = 0;
     };
+    // How low-rank products are divided into pieces.
+    struct LoraCut {
+        std::int64_t rows_max = 0;       // of a piece
+        std::int64_t multiply_adds = 0;  // that are worth a thread
+    };
     // What adapters add to a matmul's outputs, before B is applied.
     struct LoraUpdates {
         std::span<const LoraGroup> groups;
@@ -131,13 +136,17 @@ private:
     void cut_matmul(const Factors& factors, const Panels& panels, std::int64_t panels_together, const Work& work);
     // The most rows of a piece of A x.
     std::int64_t shrink_rows() const;
-    void cut_lora(std::span<const LoraGroup> groups);
+    // Adds the pieces of a group's product with `panels`.
+    static void cut_lora(std::vector<LoraPiece>& pieces, const LoraGroup& group, const CpuLora::Part* part, const Panels& panels,
+                         const LoraCut& cut);
     // A x of all groups, as B's kernel reads it: [in.rows, widest rank sum], or no columns if no group has an adapter. Valid until the next
     // call.
     Matrix shrink_all(const Matrix& in, std::span<const LoraGroup> groups);
     // Whether each update adds to the outputs of one part alone, of `width` outputs each, from its first on.
     static bool are_of_parts(std::span<const LoraGroup> groups, std::int64_t width);
-    // Computes the updates of all rows: out [rows, parts * width].
+    // Computes B (A x) of all groups, and stores it in `out` or adds it.
+    void expand_groups(const LoraUpdates& updates, const Matrix& out, bool accumulate);
+    // Computes the updates of all rows: out [rows, parts * width]. Rows and parts without one become zeros.
     void expand_all(const LoraUpdates& updates, std::int64_t width, const Matrix& out);
     // Computes the updates of some rows and columns: out [rows, parts * columns.width].
     void expand_columns(const LoraUpdates& updates, const LoraColumns& columns, const Matrix& out) const;

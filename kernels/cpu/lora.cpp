@@ -31,26 +31,15 @@ std::int64_t CpuBackend::shrink_rows() const {
     return lora_by_pairs_ ? std::max(shrink_rows_least, kernels_.bfloat16_shrink->rows_together) : shrink_rows_least;
 }
 
-void CpuBackend::cut_lora(std::span<const LoraGroup> groups) {
-    const std::int64_t expand_rows = lora_by_pairs_ ? kernels_.bfloat16_dot->rows_together : expand_rows_of_floats;
-    lora_shrink_.clear();
-    lora_expand_.clear();
-    const auto cut = [](std::vector<LoraPiece>& pieces, const LoraGroup& group, const CpuLora::Part* part, const Panels& panels,
-                        std::int64_t rows_max, std::int64_t multiply_adds) {
-        for (std::int64_t row = 0; row < group.row_count; row += rows_max) {
-            const std::int64_t rows = std::min(rows_max, group.row_count - row);
-            // As many panels as make a piece worthwhile.
-            const std::int64_t step = std::max<std::int64_t>(1, multiply_adds / (rows * panels.in_features * panels.width));
-            for (std::int64_t panel = 0; panel < panels.count(); panel += step) {
-                pieces.push_back({&panels, part, group.row_begin + row, rows, panel, std::min(panels.count(), panel + step)});
-            }
+void CpuBackend::cut_lora(std::vector<LoraPiece>& pieces, const LoraGroup& group, const CpuLora::Part* part, const Panels& panels,
+                          const LoraCut& cut) {
+    for (std::int64_t row = 0; row < group.row_count; row += cut.rows_max) {
+        const std::int64_t rows = std::min(cut.rows_max, group.row_count - row);
+        // As many panels as make a piece worthwhile.
+        const std::int64_t step = std::max<std::int64_t>(1, cut.multiply_adds / (rows * panels.in_features * panels.width));
+        for (std::int64_t panel = 0; panel < panels.count(); panel += step) {
+            pieces.push_back({&panels, part, group.row_begin + row, rows, panel, std::min(panels.count(), panel + step)});
         }
-    };
-    for (const LoraGroup& group : groups) {
-        if (group.lora == nullptr) continue;
-        const auto& lora = static_cast<const CpuLora&>(*group.lora);
-        cut(lora_shrink_, group, nullptr, lora.a(), shrink_rows(), shrink_multiply_adds);
-        for (const CpuLora::Part& part : lora.parts()) cut(lora_expand_, group, &part, part.b, expand_rows, expand_multiply_adds);
     }
 }
 
@@ -140,7 +129,11 @@ Matrix CpuBackend::shrink_all(const Matrix& in, std::span<const LoraGroup> group
                         .columns = rank_max,
                         .stride = rank_max};
     if (rank_max == 0) return shrunk;
-    cut_lora(groups);
+    lora_shrink_.clear();
+    for (const LoraGroup& group : groups) {
+        if (group.lora == nullptr) continue;
+        cut_lora(lora_shrink_, group, nullptr, static_cast<const CpuLora&>(*group.lora).a(), {shrink_rows(), shrink_multiply_adds});
+    }
     const std::int64_t piece_rows = shrink_rows() * pool_.threads();
     lora_sums_.floats(piece_rows * rank_max);
     lora_inputs_.floats(piece_rows * in.columns);
@@ -148,10 +141,21 @@ Matrix CpuBackend::shrink_all(const Matrix& in, std::span<const LoraGroup> group
     return shrunk;
 }
 
+void CpuBackend::expand_groups(const LoraUpdates& updates, const Matrix& out, bool accumulate) {
+    const std::int64_t rows_max = lora_by_pairs_ ? kernels_.bfloat16_dot->rows_together : expand_rows_of_floats;
+    lora_expand_.clear();
+    for (const LoraGroup& group : updates.groups) {
+        if (group.lora == nullptr) continue;
+        for (const CpuLora::Part& part : static_cast<const CpuLora&>(*group.lora).parts())
+            cut_lora(lora_expand_, group, &part, part.b, {rows_max, expand_multiply_adds});
+    }
+    run_lora(lora_expand_,
+             [&](const LoraPiece& piece, const std::byte* next, int) { expand(piece, updates.shrunk, out, accumulate, next); });
+}
+
 void CpuBackend::execute(const LoraArgs& args) {
     const Matrix shrunk = shrink_all(args.in, args.groups);
-    if (shrunk.columns == 0) return;
-    run_lora(lora_expand_, [&](const LoraPiece& piece, const std::byte* next, int) { expand(piece, shrunk, args.out, true, next); });
+    if (shrunk.columns > 0) expand_groups({.groups = args.groups, .shrunk = shrunk, .all = {}}, args.out, true);
 }
 
 void CpuBackend::expand_all(const LoraUpdates& updates, std::int64_t width, const Matrix& out) {
@@ -167,7 +171,7 @@ void CpuBackend::expand_all(const LoraUpdates& updates, std::int64_t width, cons
         }
     }
     clear(out, done, out.rows, 0, out.columns);
-    run_lora(lora_expand_, [&](const LoraPiece& piece, const std::byte* next, int) { expand(piece, updates.shrunk, out, false, next); });
+    expand_groups(updates, out, false);
 }
 
 bool CpuBackend::are_of_parts(std::span<const LoraGroup> groups, std::int64_t width) {

@@ -194,17 +194,25 @@ struct TileMatmul {
         }
     }
 
-    static std::int64_t panel_bytes_of(const DotTask& task) { return (task.in_features + Dot::group - 1) / Dot::group * group_bytes; }
+    static std::int64_t panel_bytes_of(std::int64_t in_features) { return (in_features + Dot::group - 1) / Dot::group * group_bytes; }
+
+    // A row's inputs: whole lines, and the bytes of the inputs that do not fill one.
+    struct InputLines {
+        std::int64_t whole;
+        std::int64_t rest_bytes;
+
+        explicit InputLines(std::int64_t in_features)
+            : whole(in_features * 4 / Dot::group / line_bytes), rest_bytes(in_features * 4 / Dot::group % line_bytes) {}
+        std::int64_t rest_groups() const { return (rest_bytes + 3) / 4; }
+    };
 
     template <int down, class Task>
     static void run_panels(const Task& task, const PanelRun& run, const RowCut& cut) {
-        const std::int64_t row_bytes = task.in_features * 4 / Dot::group;
-        const std::int64_t whole = row_bytes / line_bytes;
-        const std::int64_t rest_bytes = row_bytes - whole * line_bytes;
-        const std::int64_t rest_groups = (rest_bytes + 3) / 4;
+        const InputLines inputs(task.in_features);
+        const std::int64_t whole = inputs.whole;
         // A single block reads its weights once.
         const std::int64_t chunks = cut.blocks == 1 && whole > 0 ? 1 : (whole + chunk_lines_max - 1) / chunk_lines_max;
-        const std::int64_t chunks_all = chunks + (rest_bytes > 0 ? 1 : 0);
+        const std::int64_t chunks_all = chunks + (inputs.rest_bytes > 0 ? 1 : 0);
         Pending<Task> pending(task, cut, run.place);
         Block tiles;
         const std::byte* panel = run.weights;
@@ -213,16 +221,16 @@ struct TileMatmul {
                 const bool is_rest = i == chunks;
                 const std::int64_t line = is_rest ? whole : whole * i / chunks;
                 const std::int64_t lines = is_rest ? 0 : whole * (i + 1) / chunks - line;
-                const std::byte* const end = panel + (is_rest ? rest_groups * group_bytes : lines * panel_line_bytes);
+                const std::byte* const end = panel + (is_rest ? inputs.rest_groups() * group_bytes : lines * panel_line_bytes);
                 const bool is_last = i + 1 == chunks_all;
                 const std::byte* next = is_last && index + 1 == run.panels ? run.next : end;
                 if (cut.blocks == 1) next = panel + near_bytes;
-                tiles.configure(cut.tile_rows, is_rest ? rest_groups : Block::groups_whole);
+                tiles.configure(cut.tile_rows, is_rest ? inputs.rest_groups() : Block::groups_whole);
                 run_chunk<down>(task, cut,
                                 {.panel = panel,
                                  .offset = line * line_bytes,
                                  .lines = lines,
-                                 .rest_bytes = is_rest ? rest_bytes : 0,
+                                 .rest_bytes = is_rest ? inputs.rest_bytes : 0,
                                  .next = next,
                                  .is_first = i == 0,
                                  .is_last = is_last},
@@ -246,7 +254,7 @@ struct TileMatmul {
 
     template <class Task>
     static void matmul(const Task& task, std::int64_t panel_begin, std::int64_t panel_end) {
-        const std::int64_t panel_bytes = panel_bytes_of(task);
+        const std::int64_t panel_bytes = panel_bytes_of(task.in_features);
         if (task.rows <= Block::rows_max) ask_for_first(task.next);
         run(task, {.weights = task.panels + panel_begin * panel_bytes,
                    .next = task.next == nullptr ? task.panels + panel_end * panel_bytes : task.next,
@@ -257,9 +265,7 @@ struct TileMatmul {
     template <int down>
     static void update(const UpdateTask& task, const RowCut& cut, Block& tiles) {
         using Sums = TileSums<typename Dot::Isa::Tiles, down, columns>;
-        const std::int64_t row_bytes = task.in_features * 4 / Dot::group;
-        const std::int64_t whole = row_bytes / line_bytes;
-        const std::int64_t rest_bytes = row_bytes - whole * line_bytes;
+        const InputLines inputs(task.in_features);
         const auto nothing = []() __attribute__((always_inline)){};
         for (std::int64_t block = 0; block < cut.blocks; ++block) {
             const std::int64_t first = cut.first_tile(block);
@@ -270,25 +276,25 @@ struct TileMatmul {
             TileRowsIn rows{
                 .first = task.in + first * task.in_stride, .second = task.in + second * task.in_stride, .stride = task.in_stride};
             auto weights = TileColumns<columns>::side_by_side(task.panel, group_bytes);
-            if (whole > 0) {
+            if (inputs.whole > 0) {
                 tiles.configure(cut.tile_rows, Block::groups_whole);
                 Sums::clear();
-                for (std::int64_t line = 0; line < whole; ++line) {
+                for (std::int64_t line = 0; line < inputs.whole; ++line) {
                     Block::template multiply<down, false>(rows, weights, nothing);
                     rows.advance(line_bytes);
                     weights.advance(panel_line_bytes);
                 }
                 Sums::store(out);
             }
-            if (rest_bytes > 0) {
-                tiles.configure(cut.tile_rows, (rest_bytes + 3) / 4);
-                if (whole > 0) {
+            if (inputs.rest_bytes > 0) {
+                tiles.configure(cut.tile_rows, inputs.rest_groups());
+                if (inputs.whole > 0) {
                     Sums::load(out);
                 } else {
                     Sums::clear();
                 }
                 RestCopy copy;
-                Block::template multiply<down, false>(copy.whole_groups(rows, cut.tile_rows, rest_bytes), weights, nothing);
+                Block::template multiply<down, false>(copy.whole_groups(rows, cut.tile_rows, inputs.rest_bytes), weights, nothing);
                 Sums::store(out);
             }
         }
@@ -298,9 +304,6 @@ struct TileMatmul {
     static void updates(std::span<const UpdateTask> tasks) {
         Block tiles;
         for (const UpdateTask& task : tasks) {
-            // The panel after this one is wanted next, after the other tasks.
-            const std::int64_t panel_bytes = (task.in_features + Dot::group - 1) / Dot::group * group_bytes;
-            for (std::int64_t at = panel_bytes; at < 2 * panel_bytes; at += line_bytes) __builtin_prefetch(task.panel + at, 0, 2);
             const RowCut cut(task.rows);
             if (cut.has_two_tiles()) {
                 update<2>(task, cut, tiles);

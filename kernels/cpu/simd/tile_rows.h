@@ -67,7 +67,7 @@ struct TileRows {
     [[gnu::noipa]] static void add_up(const DotTask& task, const std::byte* panel, float* totals) {
         Floats total[extent(rows)][extent(vectors)] = {};
         const std::byte* in = task.in;
-        const std::int64_t row_bytes = task.in_features * 2;
+        const typename Tiles::InputLines inputs(task.in_features);
         const auto add_line = [&](const std::byte* line, std::int64_t stride, std::int64_t groups) __attribute__((always_inline)) {
             Sums<rows> sums = {};
             for (std::int64_t group = 0; group < groups; ++group, panel += Tiles::group_bytes)
@@ -78,16 +78,15 @@ struct TileRows {
                 for (int i = 0; i < vectors; ++i) total[r][i] += sums.first[r][i] + sums.second[r][i];
             }
         };
-        const std::int64_t whole = row_bytes / Tiles::line_bytes;
-        for (std::int64_t line = 0; line < whole; ++line, in += Tiles::line_bytes) add_line(in, task.in_stride, Tiles::Block::groups_whole);
-        const std::int64_t rest_bytes = row_bytes - whole * Tiles::line_bytes;
-        if (rest_bytes % 4 != 0) {
+        for (std::int64_t line = 0; line < inputs.whole; ++line, in += Tiles::line_bytes)
+            add_line(in, task.in_stride, Tiles::Block::groups_whole);
+        if (inputs.rest_bytes % 4 != 0) {
             // As in tile_matmul.h: nothing after a row's last input is read.
             std::byte rest[extent(rows)][extent(Tiles::line_bytes)] = {};
-            for (int r = 0; r < rows; ++r) __builtin_memcpy(rest[r], in + r * task.in_stride, static_cast<std::size_t>(rest_bytes));
-            add_line(rest[0], Tiles::line_bytes, (rest_bytes + 3) / 4);
-        } else if (rest_bytes > 0) {
-            add_line(in, task.in_stride, rest_bytes / 4);
+            for (int r = 0; r < rows; ++r) __builtin_memcpy(rest[r], in + r * task.in_stride, static_cast<std::size_t>(inputs.rest_bytes));
+            add_line(rest[0], Tiles::line_bytes, inputs.rest_groups());
+        } else if (inputs.rest_bytes > 0) {
+            add_line(in, task.in_stride, inputs.rest_groups());
         }
         for (int r = 0; r < rows; ++r) {
             for (int i = 0; i < vectors; ++i) V::store(totals + r * width + i * lanes, total[r][i]);
@@ -97,7 +96,7 @@ struct TileRows {
     template <int rows, class Task>
     static void run(const Task& task, std::int64_t panel_begin, std::int64_t panel_end) {
         constexpr unsigned no_denormals = 0x8040;  // FTZ and DAZ; rounding to nearest stays
-        const std::int64_t panel_bytes = Tiles::panel_bytes_of(task);
+        const std::int64_t panel_bytes = Tiles::panel_bytes_of(task.in_features);
         ask_for_first(task.next);
         for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
             float totals[extent(rows)][static_cast<std::size_t>(width)];
