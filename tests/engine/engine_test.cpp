@@ -8,8 +8,7 @@
 #include <map>
 #include <random>
 
-#include "tests/support/gpt2_tokenizer.h"
-#include "tests/support/hash_model.h"
+#include "tests/support/hash_engine.h"
 
 namespace lorry::engine {
 namespace {
@@ -18,14 +17,9 @@ using tests::hash_logprob;
 using tests::hash_of;
 using tests::hash_tokens;
 
-// An engine over the hash model with a pool of `blocks` blocks of 4 tokens.
-struct Rig {
-    Rig(std::int64_t steps_queued, std::int64_t blocks, EngineOptions engine_options = {})
-        : backend(tests::make_hash_backend(steps_queued)), options(engine_options) {
-        options.kv_bytes = static_cast<std::size_t>(blocks * tests::hash_block_size);
-        model = tests::make_hash_model(200, options.step_rows_max, options.sample_rows_max());
-        engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
-    }
+struct Rig : tests::HashEngine {
+    Rig(std::int64_t steps_queued, std::int64_t blocks, const EngineOptions& engine_options = {})
+        : HashEngine(steps_queued, blocks, 200, engine_options) {}
     std::map<RequestId, Result> run() {
         std::map<RequestId, Result> results;
         while (engine->has_work()) {
@@ -38,11 +32,6 @@ struct Rig {
         }
         return results;
     }
-    std::unique_ptr<kernels::Backend> backend;
-    EngineOptions options;
-    std::unique_ptr<Model> model;
-    std::unique_ptr<Engine> engine;
-    StepOutput output;
 };
 
 std::vector<TokenId> prompt_of(std::int64_t length, std::int32_t seed) {

@@ -7,8 +7,7 @@
 #include <numeric>
 
 #include "engine/engine.h"
-#include "tests/support/gpt2_tokenizer.h"
-#include "tests/support/hash_model.h"
+#include "tests/support/hash_engine.h"
 
 namespace lorry::engine {
 namespace {
@@ -23,13 +22,9 @@ std::vector<TokenId> prompt_of_job(std::int64_t tokens, RequestId seed) {
     return prompt;
 }
 
-struct LargeJobsRig {
-    LargeJobsRig(EngineOptions engine_options, std::int64_t blocks, std::int64_t steps_queued = 1)
-        : backend(tests::make_hash_backend(steps_queued)), options(engine_options) {
-        options.kv_bytes = static_cast<std::size_t>(blocks * tests::hash_block_size);
-        model = tests::make_hash_model(2'000, options.step_rows_max, options.sample_rows_max());
-        engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
-    }
+struct LargeJobsRig : tests::HashEngine {
+    LargeJobsRig(const EngineOptions& engine_options, std::int64_t blocks, std::int64_t steps_queued)
+        : HashEngine(steps_queued, blocks, 2'000, engine_options) {}
     void submit(RequestId id, std::int64_t prompt_tokens, std::int64_t max_tokens, std::optional<Fork> fork = std::nullopt) {
         Request request{.id = id, .prompt = prompt_of_job(prompt_tokens, fork ? fork->leader : id)};
         request.max_tokens = max_tokens;
@@ -59,11 +54,6 @@ struct LargeJobsRig {
         return last;
     }
 
-    std::unique_ptr<kernels::Backend> backend;
-    EngineOptions options;
-    std::unique_ptr<Model> model;
-    std::unique_ptr<Engine> engine;
-    StepOutput output;
     std::int64_t steps = 0;
     std::map<RequestId, std::vector<TokenId>> expected;
     std::map<RequestId, std::int64_t> ended;  // the step in which a request ended
