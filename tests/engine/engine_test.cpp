@@ -16,7 +16,7 @@ namespace {
 
 using tests::hash_logprob;
 using tests::hash_of;
-using tests::next_token;
+using tests::hash_tokens;
 
 // An engine over the hash model with a pool of `blocks` blocks of 4 tokens.
 struct Rig {
@@ -59,15 +59,6 @@ Request request_of(RequestId id, std::vector<TokenId> prompt, std::int64_t max_t
     return request;
 }
 
-std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, std::int64_t count) {
-    std::vector<TokenId> drawn;
-    for (std::int64_t i = 0; i < count; ++i) {
-        drawn.push_back(next_token(hash_of(prompt)));
-        prompt.push_back(drawn.back());
-    }
-    return drawn;
-}
-
 // Parameter: how many steps may be queued.
 class EngineTest : public testing::TestWithParam<std::int64_t> {};
 
@@ -75,14 +66,14 @@ TEST_P(EngineTest, DrawsWhatTheModelSaysUntilMaxTokens) {
     Rig rig(GetParam(), 50);
     rig.engine->submit(request_of(1, prompt_of(9, 1), 12));
     const auto results = rig.run();
-    EXPECT_EQ(results.at(1).tokens, expected_tokens(prompt_of(9, 1), 12));
+    EXPECT_EQ(results.at(1).tokens, hash_tokens(prompt_of(9, 1), 12));
     EXPECT_EQ(results.at(1).finish, FinishReason::length);
     EXPECT_EQ(results.at(1).prompt_tokens, 9);
 }
 
 TEST_P(EngineTest, StopsAtAnEndTokenAndLeavesItOutOfTheText) {
     Rig rig(GetParam(), 50);
-    const auto tokens = expected_tokens(prompt_of(5, 2), 10);
+    const auto tokens = hash_tokens(prompt_of(5, 2), 10);
     Request request = request_of(1, prompt_of(5, 2), 10);
     request.drawing = shared({.end_tokens = {tokens[4]}});
     rig.engine->submit(request);
@@ -95,7 +86,7 @@ TEST_P(EngineTest, StopsAtAnEndTokenAndLeavesItOutOfTheText) {
 
 TEST_P(EngineTest, BansEndTokensUntilMinTokensWereDrawn) {
     Rig rig(GetParam(), 50);
-    const auto tokens = expected_tokens(prompt_of(5, 2), 10);
+    const auto tokens = hash_tokens(prompt_of(5, 2), 10);
     Request request = request_of(1, prompt_of(5, 2), 10);
     request.drawing = shared({.sampling = {.min_tokens = 3}, .end_tokens = {tokens[0]}});
     rig.engine->submit(request);
@@ -136,7 +127,7 @@ TEST_P(EngineTest, TakesASharedPrefixFromTheIndex) {
     rig.engine->submit(request_of(2, longer, 3));
     const auto results = rig.run();
     EXPECT_EQ(results.at(2).cached_tokens, 40);
-    EXPECT_EQ(results.at(2).tokens, expected_tokens(longer, 3));
+    EXPECT_EQ(results.at(2).tokens, hash_tokens(longer, 3));
 }
 
 // Prompts whose common tokens end within a block, as in most jobs that share an instruction.
@@ -152,7 +143,7 @@ TEST_P(EngineTest, CopiesTheStartOfABlockThatAnotherPromptBeganInTheSameWay) {
         rig.engine->submit(request_of(2, prompt, 3));
         const auto results = rig.run();
         EXPECT_EQ(results.at(2).cached_tokens, equal);
-        EXPECT_EQ(results.at(2).tokens, expected_tokens(prompt, 3));
+        EXPECT_EQ(results.at(2).tokens, hash_tokens(prompt, 3));
     }
 }
 
@@ -165,7 +156,7 @@ TEST_P(EngineTest, ComputesAPromptAgainWhereAPoolHasNoRoomForItBesideWhatItWould
     rig.engine->submit(request_of(2, prompt, 2));
     const auto results = rig.run();
     EXPECT_EQ(results.at(2).cached_tokens, 4);
-    EXPECT_EQ(results.at(2).tokens, expected_tokens(prompt, 2));
+    EXPECT_EQ(results.at(2).tokens, hash_tokens(prompt, 2));
 }
 
 TEST_P(EngineTest, ComputesThePromptOfForksOnce) {
@@ -177,7 +168,7 @@ TEST_P(EngineTest, ComputesThePromptOfForksOnce) {
         rig.engine->submit(fork);
     }
     const auto results = rig.run();
-    for (RequestId id = 1; id < 6; ++id) EXPECT_EQ(results.at(id).tokens, expected_tokens(prompt_of(22, 6), 5));
+    for (RequestId id = 1; id < 6; ++id) EXPECT_EQ(results.at(id).tokens, hash_tokens(prompt_of(22, 6), 5));
     EXPECT_EQ(rig.engine->stats().prompt_tokens, 22U + 4U) << "each fork computes the last prompt token only";
 }
 
@@ -188,7 +179,7 @@ TEST_P(EngineTest, LetsForksOfACancelledLeaderGoOnAlone) {
     fork.fork = Fork{.leader = 1, .tokens = 21};
     rig.engine->submit(fork);
     rig.engine->cancel(1);
-    EXPECT_EQ(rig.run().at(2).tokens, expected_tokens(prompt_of(22, 6), 5));
+    EXPECT_EQ(rig.run().at(2).tokens, hash_tokens(prompt_of(22, 6), 5));
 }
 
 TEST_P(EngineTest, StreamsDeltasThatAddUpToTheText) {
@@ -231,7 +222,7 @@ TEST_P(EngineTest, GivesNothingOfAQueuedStepToTheRequestAfterACancelledOne) {
         rig.engine->check_integrity();
     }
     rig.engine->submit(request_of(1, prompt_of(6, 7), 5));
-    EXPECT_EQ(rig.run().at(1).tokens, expected_tokens(prompt_of(6, 7), 5));
+    EXPECT_EQ(rig.run().at(1).tokens, hash_tokens(prompt_of(6, 7), 5));
     EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0);
 }
 
@@ -243,7 +234,7 @@ TEST_P(EngineTest, ComputesRowsBehindAnEndOnlyWhereItIsNotYetKnown) {
     EXPECT_EQ(length.engine->stats().rows, 5U + 6U);
     EXPECT_EQ(length.engine->stats().steps, 7U);
 
-    const auto tokens = expected_tokens(prompt_of(5, 2), 10);
+    const auto tokens = hash_tokens(prompt_of(5, 2), 10);
     Rig stopped(GetParam(), 50);
     Request request = request_of(1, prompt_of(5, 2), 10);
     request.drawing = shared({.end_tokens = {tokens[6]}});
@@ -259,8 +250,8 @@ TEST_P(EngineTest, PreemptsNobodyForBlocksThatAQueuedStepGivesBack) {
     rig.engine->submit(request_of(1, prompt_of(4, 1), 2));
     rig.engine->submit(request_of(2, prompt_of(3, 2), 6));
     const auto results = rig.run();
-    EXPECT_EQ(results.at(1).tokens, expected_tokens(prompt_of(4, 1), 2));
-    EXPECT_EQ(results.at(2).tokens, expected_tokens(prompt_of(3, 2), 6));
+    EXPECT_EQ(results.at(1).tokens, hash_tokens(prompt_of(4, 1), 2));
+    EXPECT_EQ(results.at(2).tokens, hash_tokens(prompt_of(3, 2), 6));
     EXPECT_EQ(rig.engine->stats().preemptions, 0U);
 }
 
@@ -270,7 +261,7 @@ TEST_P(EngineTest, LeavesTheBackendToTheNextEngineWithNoStepQueued) {
     rig.engine->step(rig.output);
     rig.engine = std::make_unique<Engine>(*rig.model, *rig.backend, tests::gpt2_tokenizer(), rig.options);
     rig.engine->submit(request_of(1, prompt_of(6, 2), 9));
-    EXPECT_EQ(rig.run().at(1).tokens, expected_tokens(prompt_of(6, 2), 9));
+    EXPECT_EQ(rig.run().at(1).tokens, hash_tokens(prompt_of(6, 2), 9));
 }
 
 // "The same instruction, a million inputs": a common prefix of many prompts is computed once, even if all arrive together.
@@ -285,7 +276,7 @@ TEST_P(EngineTest, ComputesACommonPrefixOnceForAllThatComeTogether) {
         prompts.emplace(id, std::move(prompt));
     }
     const auto results = rig.run();
-    for (const auto& [id, prompt] : prompts) EXPECT_EQ(results.at(id).tokens, expected_tokens(prompt, 3));
+    for (const auto& [id, prompt] : prompts) EXPECT_EQ(results.at(id).tokens, hash_tokens(prompt, 3));
     EXPECT_EQ(rig.engine->stats().prompt_tokens, 140U + 64 * 40U);
     EXPECT_EQ(static_cast<std::int64_t>(rig.engine->stats().steps), 3 + GetParam()) << "the others start once that step was read";
 }
@@ -398,7 +389,7 @@ TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
                     request.fork = Fork{.leader = next - 1, .tokens = static_cast<std::int64_t>(request.prompt.size()) - 1};
                 }
                 if (pick(0, 1) == 0 && request.max_tokens > 0) {
-                    request.drawing = shared({.end_tokens = {expected_tokens(request.prompt, pick(1, request.max_tokens)).back()}});
+                    request.drawing = shared({.end_tokens = {hash_tokens(request.prompt, pick(1, request.max_tokens)).back()}});
                 }
                 asked.emplace(next, request);
                 rig.engine->submit(request);
@@ -420,7 +411,7 @@ TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
             if (request.max_tokens < 0) continue;
             ASSERT_TRUE(results.contains(id));
             const Result& result = results.at(id);
-            std::vector<TokenId> expected = expected_tokens(request.prompt, request.max_tokens);
+            std::vector<TokenId> expected = hash_tokens(request.prompt, request.max_tokens);
             const auto end = std::ranges::find_first_of(expected, request.drawing->end_tokens);
             if (end != expected.end()) expected.erase(end + 1, expected.end());
             EXPECT_EQ(result.tokens, expected) << "request " << id << " of round " << round;

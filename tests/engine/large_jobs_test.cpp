@@ -15,7 +15,7 @@ namespace {
 
 constexpr RequestId small_from = 10'000;  // ids of small jobs
 
-std::vector<TokenId> prompt_of(std::int64_t tokens, RequestId seed) {
+std::vector<TokenId> prompt_of_job(std::int64_t tokens, RequestId seed) {
     std::vector<TokenId> prompt(static_cast<std::size_t>(tokens));
     for (std::size_t i = 0; i < prompt.size(); ++i) {
         prompt[i] = static_cast<TokenId>((seed * 31 + i * i * 7 + i) % static_cast<std::uint64_t>(tests::hash_vocabulary));
@@ -23,29 +23,20 @@ std::vector<TokenId> prompt_of(std::int64_t tokens, RequestId seed) {
     return prompt;
 }
 
-std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, std::int64_t count) {
-    std::vector<TokenId> drawn;
-    for (std::int64_t i = 0; i < count; ++i) {
-        drawn.push_back(tests::next_token(tests::hash_of(prompt)));
-        prompt.push_back(drawn.back());
-    }
-    return drawn;
-}
-
-struct Rig {
-    Rig(EngineOptions engine_options, std::int64_t blocks, std::int64_t steps_queued = 1)
+struct LargeJobsRig {
+    LargeJobsRig(EngineOptions engine_options, std::int64_t blocks, std::int64_t steps_queued = 1)
         : backend(tests::make_hash_backend(steps_queued)), options(engine_options) {
         options.kv_bytes = static_cast<std::size_t>(blocks * tests::hash_block_size);
         model = tests::make_hash_model(2'000, options.step_rows_max, options.sample_rows_max());
         engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
     }
     void submit(RequestId id, std::int64_t prompt_tokens, std::int64_t max_tokens, std::optional<Fork> fork = std::nullopt) {
-        Request request{.id = id, .prompt = prompt_of(prompt_tokens, fork ? fork->leader : id)};
+        Request request{.id = id, .prompt = prompt_of_job(prompt_tokens, fork ? fork->leader : id)};
         request.max_tokens = max_tokens;
         request.large = id < small_from;
         request.fork = fork;
         if (request.fork) request.fork->tokens = prompt_tokens - 1;
-        expected[id] = expected_tokens(request.prompt, max_tokens);
+        expected[id] = tests::hash_tokens(request.prompt, max_tokens);
         engine->submit(std::move(request));
     }
     void step() {
@@ -82,7 +73,7 @@ class LargeJobs : public testing::TestWithParam<std::int64_t> {};  // parameter:
 
 // 200 sequences for 8 places keep all of them for 2,500 steps. Small jobs that come later find half of the places.
 TEST_P(LargeJobs, GiveHalfOfThePlacesToOthers) {
-    Rig rig({.sequences_max = 8, .step_rows_max = 64}, 500, GetParam());
+    LargeJobsRig rig({.sequences_max = 8, .step_rows_max = 64}, 500, GetParam());
     for (RequestId id = 1; id <= 200; ++id) rig.submit(id, 5, 100);
     for (int i = 0; i < 20; ++i) rig.step();
     EXPECT_EQ(rig.engine->stats().running, 8) << "alone, it has all places";
@@ -94,7 +85,7 @@ TEST_P(LargeJobs, GiveHalfOfThePlacesToOthers) {
 }
 
 TEST_P(LargeJobs, GiveHalfOfTheRowsToOthers) {
-    Rig rig({.sequences_max = 64, .step_rows_max = 64}, 2'000, GetParam());
+    LargeJobsRig rig({.sequences_max = 64, .step_rows_max = 64}, 2'000, GetParam());
     for (RequestId id = 1; id <= 4; ++id) rig.submit(id, 1'000, 1);
     rig.step();
     for (RequestId id = 0; id < 8; ++id) rig.submit(small_from + id, 60, 2);
@@ -106,9 +97,9 @@ TEST_P(LargeJobs, GiveHalfOfTheRowsToOthers) {
 
 // The scored rows of a prompt need logits, of which a step has few.
 TEST_P(LargeJobs, LeaveRowsWithLogitsToOthers) {
-    Rig rig({.sequences_max = 8, .step_rows_max = 512}, 2'000, GetParam());
-    Request scored{.id = 1, .prompt = prompt_of(1'500, 1), .max_tokens = 1, .large = true, .score_begin = 0};
-    rig.expected[1] = expected_tokens(scored.prompt, 1);
+    LargeJobsRig rig({.sequences_max = 8, .step_rows_max = 512}, 2'000, GetParam());
+    Request scored{.id = 1, .prompt = prompt_of_job(1'500, 1), .max_tokens = 1, .large = true, .score_begin = 0};
+    rig.expected[1] = tests::hash_tokens(scored.prompt, 1);
     rig.engine->submit(scored);
     rig.step();
     for (RequestId id = 0; id < 4; ++id) rig.submit(small_from + id, 20, 4);
@@ -119,7 +110,7 @@ TEST_P(LargeJobs, LeaveRowsWithLogitsToOthers) {
 }
 
 TEST_P(LargeJobs, GiveHalfOfTheBlocksToOthers) {
-    Rig rig({.sequences_max = 64, .step_rows_max = 512}, 200, GetParam());
+    LargeJobsRig rig({.sequences_max = 64, .step_rows_max = 512}, 200, GetParam());
     for (RequestId id = 1; id <= 32; ++id) rig.submit(id, 40, 200);
     for (int i = 0; i < 60; ++i) rig.step();
     EXPECT_GE(rig.engine->stats().kv_blocks_used, 150) << "alone, it fills the cache";
@@ -131,7 +122,7 @@ TEST_P(LargeJobs, GiveHalfOfTheBlocksToOthers) {
 
 // Pins: the copied blocks of 60 forks that waited stayed held while running sequences were preempted for want of blocks.
 TEST_P(LargeJobs, ForksThatWaitGiveTheirBlocksToThoseThatRun) {
-    Rig rig({.sequences_max = 4, .step_rows_max = 512}, 110, GetParam());
+    LargeJobsRig rig({.sequences_max = 4, .step_rows_max = 512}, 110, GetParam());
     rig.submit(1, 30, 60);
     for (RequestId id = 2; id <= 60; ++id) rig.submit(id, 30, 60, Fork{.leader = 1});
     rig.submit(small_from, 40, 60);

@@ -171,6 +171,15 @@ std::uint64_t hash_of(std::span<const TokenId> tokens) { return XXH3_64bits(toke
 
 TokenId next_token(std::uint64_t hash) { return static_cast<TokenId>(hash % hash_vocabulary); }
 
+std::vector<TokenId> hash_tokens(std::vector<TokenId> prompt, std::int64_t count) {
+    std::vector<TokenId> drawn;
+    for (std::int64_t i = 0; i < count; ++i) {
+        drawn.push_back(next_token(hash_of(prompt)));
+        prompt.push_back(drawn.back());
+    }
+    return drawn;
+}
+
 float hash_logprob(std::uint64_t hash, TokenId token) {
     return -1.0F - static_cast<float>((hash ^ static_cast<std::uint64_t>(token) * 0x9E3779B97F4A7C15U) % 1000) / 100.0F;
 }

@@ -17,6 +17,8 @@ inline constexpr std::int64_t hash_block_size = 4;
 // The hash of `tokens`, and the token that the model draws after them.
 std::uint64_t hash_of(std::span<const kernels::TokenId> tokens);
 kernels::TokenId next_token(std::uint64_t hash);
+// The first `count` tokens that follow the prompt.
+std::vector<kernels::TokenId> hash_tokens(std::vector<kernels::TokenId> prompt, std::int64_t count);
 // The log-probability it gives to `token` after a prefix with this hash.
 float hash_logprob(std::uint64_t hash, kernels::TokenId token);
 
