@@ -44,7 +44,7 @@ void Generator::submit(Submission submission) {
 
 // A cancel that came before the submission, or a deadline that has passed: tend() reports only later cancels.
 std::optional<schema::BatchFailure> Generator::failure_before_start(const schema::Job& job) const {
-    if (cancels_.is_cancelled(job.id, job.batch_id, job.submitted)) return schema::BatchFailure::cancelled;
+    if (cancels_.is_cancelled(job)) return schema::BatchFailure::cancelled;
     if (job.deadline && wall_now() >= *job.deadline) return schema::BatchFailure::expired;
     return std::nullopt;
 }
@@ -98,7 +98,7 @@ void Generator::tend(Clock::time_point now) {
         const auto place = next++;
         ActiveJob& active = place->second;
         const schema::Job& job = active.job.job();
-        if (look_for_cancels && cancels_.is_cancelled(job.id, job.batch_id, job.submitted)) {
+        if (look_for_cancels && cancels_.is_cancelled(job)) {
             end(place, std::nullopt, schema::BatchFailure::cancelled);
         } else if (job.deadline && wall >= *job.deadline) {
             end(place, std::nullopt, schema::BatchFailure::expired);

@@ -1,9 +1,11 @@
 // Renders, tokenizes and checks a job's prompts, then writes the requests that its kind of work takes.
 #include "consumer/preparer.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
+#include <random>
 
 namespace lorry::consumer {
 namespace {
@@ -29,15 +31,21 @@ std::uint64_t seed_of(const schema::Job& job, std::uint64_t index) {
     return XXH3_64bits_withSeed(&index, sizeof index, seed);
 }
 
+std::uint64_t random_key() {
+    std::random_device device;
+    return (std::uint64_t{device()} << 32U) | device();
+}
+
 }  // namespace
 
 Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
-                   PreparerLimits limits)
+                   PreparerOptions options)
     : tokenizer_(tokenizer),
       chat_template_(std::move(chat_template)),
       config_(config),
-      limits_(limits),
-      end_tokens_(tokenizer.end_tokens(config.eos_ids, config.vocabulary)) {}
+      options_(options),
+      end_tokens_(tokenizer.end_tokens(config.eos_ids, config.vocabulary)),
+      prefix_key_(random_key()) {}
 
 Expected<TokenizedJob, RefusedJob> Preparer::tokenize(schema::Job job, ModelName model) const {
     TokenizedJob tokenized;
@@ -81,7 +89,7 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
 
 std::int64_t Preparer::max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const {
     if (job.sampling.max_tokens) return *job.sampling.max_tokens;
-    const std::int64_t room = limits_.context_max - prompt_tokens;
+    const std::int64_t room = options_.context_max - prompt_tokens;
     const std::int64_t by_default = std::min(config_.max_new_tokens.value_or(room), room);
     const auto of_endpoint = schema::row_of(job.endpoint).max_tokens_default;
     return of_endpoint ? std::min<std::int64_t>(*of_endpoint, by_default) : by_default;
@@ -141,10 +149,10 @@ Expected<void, JobError> Preparer::check_length(const ReplyPlan& plan, const Pro
             for (const auto& choice : plan.choices) wanted = std::max(wanted, static_cast<std::int64_t>(choice.size()));
             break;
     }
-    if (tokens + wanted <= limits_.context_max) return {};
+    if (tokens + wanted <= options_.context_max) return {};
     return unexpected(error_at(ErrorCode::context_length_exceeded, prompt_field(plan.job),
-                               "this model and its KV cache hold " + std::to_string(limits_.context_max) +
-                                   " tokens; the prompt has " + std::to_string(tokens) + " and " + std::to_string(wanted) +
+                               "this model and its KV cache hold " + std::to_string(options_.context_max) + " tokens; the prompt has " +
+                                   std::to_string(tokens) + " and " + std::to_string(wanted) +
                                    " more were asked for: shorten the prompt or ask for less"));
 }
 
@@ -235,10 +243,20 @@ engine::SharedDrawing Preparer::drawing_of(const schema::Job& job) const {
     return engine::shared(std::move(drawing));
 }
 
+// Jobs of the same tenant and cache_salt share prefixes. The key is secret, so that nobody can choose a salt that gives the scope of
+// another tenant.
+engine::BlockHash Preparer::prefix_scope_of(const schema::Job& job) const {
+    const std::string_view tenant = options_.share_prefixes ? std::string_view() : job.tenant;
+    const std::string text = fmt::format("{}/{}{}", tenant.size(), tenant, job.cache_salt);
+    const XXH128_hash_t hash = XXH3_128bits_withSeed(text.data(), text.size(), prefix_key_);
+    return {.low = hash.low64, .high = hash.high64};
+}
+
 PreparedJob Preparer::expand(TokenizedJob tokenized, bool large) const {
     PreparedJob prepared{.plan = std::move(tokenized.plan)};
     ReplyPlan& plan = prepared.plan;
-    Request common{.drawing = drawing_of(plan.job), .priority = plan.job.priority, .large = large};
+    Request common{
+        .prefix_scope = prefix_scope_of(plan.job), .drawing = drawing_of(plan.job), .priority = plan.job.priority, .large = large};
     if (plan.model.kind == ModelName::Kind::adapter) {
         common.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder};
     }

@@ -67,15 +67,16 @@ struct RefusedJob {
     schema::JobError error;
 };
 
-struct PreparerLimits {
+struct PreparerOptions {
     std::int64_t context_max = 0;  // prompt and drawn tokens together
+    bool share_prefixes = false;   // between tenants
 };
 
 class Preparer {
 public:
     // tokenizer and config outlive the preparer; chat_template may be absent, then chats are refused.
     Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
-             PreparerLimits limits);
+             PreparerOptions options);
 
     // The model must be resolved to the base model or an adapter. Takes memory for the prompts, not for what the job asks for.
     Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model) const;
@@ -99,14 +100,16 @@ private:
     std::int64_t max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const;
     JobWeight weight_of(const ReplyPlan& plan, const Prompt& prompt) const;
     engine::SharedDrawing drawing_of(const schema::Job& job) const;
+    engine::BlockHash prefix_scope_of(const schema::Job& job) const;
     void add_generation(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
     void add_classification(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
 
     const engine::Tokenizer& tokenizer_;
     const std::optional<engine::ChatTemplate> chat_template_;
     const engine::ModelConfig& config_;
-    const PreparerLimits limits_;
+    const PreparerOptions options_;
     const std::vector<engine::TokenId> end_tokens_;
+    const std::uint64_t prefix_key_;  // random, of this process
 
     // The last list of choices, as a million jobs may ask for the same one. Guarded by choices_mutex_.
     mutable std::mutex choices_mutex_;

@@ -117,8 +117,8 @@ public:
 class CancelDirectory {
 public:
     virtual ~CancelDirectory() = default;
-    // Whether there is a cancel for that job or its batch that is newer than the job.
-    virtual bool is_cancelled(std::string_view job_id, std::string_view batch_id, std::optional<schema::Timestamp> submitted) const = 0;
+    // Whether there is a cancel of that job or its batch, from after the job was submitted.
+    virtual bool is_cancelled(const schema::Job& job) const = 0;
     // Grows with every cancel: when it changes, running jobs are looked up again.
     virtual std::uint64_t version() const = 0;
 };

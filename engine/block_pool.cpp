@@ -17,8 +17,10 @@ constexpr std::size_t block_size_max = 256;  // tokens
 
 }  // namespace
 
-BlockHash root_hash(std::string_view adapter_hash, std::int64_t rope_tokens) {
-    const XXH128_hash_t hash = XXH3_128bits_withSeed(adapter_hash.data(), adapter_hash.size(), static_cast<XXH64_hash_t>(rope_tokens));
+BlockHash root_hash(std::string_view adapter_hash, const BlockHash& scope, std::int64_t rope_tokens) {
+    const XXH128_hash_t adapter = XXH3_128bits(adapter_hash.data(), adapter_hash.size());
+    const std::array<std::uint64_t, 4> names = {scope.low, scope.high, adapter.low64, adapter.high64};
+    const XXH128_hash_t hash = XXH3_128bits_withSeed(names.data(), sizeof names, static_cast<XXH64_hash_t>(rope_tokens));
     return {hash.low64, hash.high64};
 }
 

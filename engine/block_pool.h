@@ -29,8 +29,9 @@ struct BlockHash {
     bool operator==(const BlockHash&) const = default;
 };
 
-// The root of a sequence's chain. Equal tokens have equal KV entries only with the same adapter and the same rope frequencies.
-BlockHash root_hash(std::string_view adapter_hash, std::int64_t rope_tokens);
+// The root of a sequence's chain. Equal tokens have equal KV entries only with the same adapter and the same rope frequencies, and are
+// shared only within a scope (Request::prefix_scope).
+BlockHash root_hash(std::string_view adapter_hash, const BlockHash& scope, std::int64_t rope_tokens);
 BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens);
 
 class BlockPool {

@@ -358,7 +358,8 @@ void Engine::Implementation::submit(Request request) {
     request.max_tokens = std::min(request.max_tokens, std::max<std::int64_t>(1, context_max - prompt_tokens));
     const RequestId id = request.id;
     const std::string_view adapter = request.adapter ? std::string_view(request.adapter->hash) : std::string_view();
-    const BlockHash root = root_hash(adapter, model.kv_depends_on_prompt_length(prompt_tokens) ? prompt_tokens : 0);
+    const std::int64_t rope_tokens = model.kv_depends_on_prompt_length(prompt_tokens) ? prompt_tokens : 0;
+    const BlockHash root = root_hash(adapter, request.prefix_scope, rope_tokens);
     const auto [place, fresh] = sequences.try_emplace(id, std::move(request), arrivals++, root, tokenizer);
     CHECK(fresh, "request ids are unique");
     Sequence& sequence = place->second;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/adapter_cache.h"
+#include "engine/block_pool.h"
 #include "kernels/backend.h"
 #include "schema/job.h"
 
@@ -40,6 +41,7 @@ struct Request {
     RequestId id = 0;                      // chosen by the caller, unique among unfinished requests
     std::vector<TokenId> prompt;           // at least one token
     std::optional<AdapterSource> adapter;  // nullopt: the base model
+    BlockHash prefix_scope;                // only requests of equal scopes share KV blocks
     SharedDrawing drawing = default_drawing();  // not null
     std::uint64_t seed = 0;
     std::int64_t max_tokens = 0;  // 0: nothing is drawn

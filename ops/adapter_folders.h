@@ -33,7 +33,7 @@ private:
 // Jobs of a file cannot be cancelled.
 class NoCancels final : public consumer::CancelDirectory {
 public:
-    bool is_cancelled(std::string_view, std::string_view, std::optional<schema::Timestamp>) const override { return false; }
+    bool is_cancelled(const schema::Job&) const override { return false; }
     std::uint64_t version() const override { return 0; }
 };
 

@@ -163,6 +163,14 @@ public:
                              .value = "true|false",
                              .help = "compute equal beginnings of prompts once",
                              .more = "Answers are the same with and without it."});
+    bool share_prefixes = row(&Settings::share_prefixes, false,
+                              {.key = "share_prefixes",
+                               .scope = SettingScope::model,
+                               .value = "true|false",
+                               .help = "let jobs of different tenants share beginnings of prompts",
+                               .more = "Shared prompts are then computed once for all tenants, but a tenant can learn from "
+                                       "`cached_tokens`, and from the time a job takes, how other tenants' prompts begin. `cache_salt` "
+                                       "of a job separates it in any case."});
 
     // The jobs that are under way.
     std::int64_t in_flight = row(&Settings::in_flight, 2048,

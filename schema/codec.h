@@ -39,6 +39,7 @@ struct ParseLimits {
 // Header names that Lorry reads or writes. On results, they replace headers of the same name that the job brought.
 inline constexpr std::string_view batch_id_header = "batch_id";
 inline constexpr std::string_view deadline_header = "deadline";  // ms since epoch, decimal
+inline constexpr std::string_view tenant_header = "tenant";      // passed on to the result, too
 inline constexpr std::string_view source_topic_header = "source_topic";
 inline constexpr std::string_view source_partition_header = "source_partition";
 inline constexpr std::string_view source_offset_header = "source_offset";

@@ -100,6 +100,14 @@ FieldError read_model(Draft& draft, const Json& value) {
     return {};
 }
 
+FieldError read_cache_salt(Draft& draft, const Json& value) {
+    const auto* salt = value.as_string();
+    if (salt == nullptr) return wrong_type("cache_salt", "a string", value);
+    if (salt->empty()) return wrong_value("cache_salt", value, "a text of at least 1 byte");
+    draft.job.cache_salt = *salt;
+    return {};
+}
+
 template <typename Target, typename Read>
 FieldError store(Target& target, Expected<Read, JobError> read) {
     if (!read) return std::move(read.error());
@@ -237,6 +245,7 @@ constexpr Field fields[] = {
     {"stream", generate, Flag{[](Draft& d, bool v) { d.job.stream = v; }}},
     {"stream_options", generate, Custom{read_stream_options}},
     {"priority", all, Integer{-int32_max, int32_max, [](Draft& d, std::int64_t v) { d.job.priority = static_cast<std::int32_t>(v); }}},
+    {"cache_salt", all, Custom{read_cache_salt}},
 
     {"user", all, NoEffect{"string"}},
     {"safety_identifier", generate, NoEffect{"string"}},

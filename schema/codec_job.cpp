@@ -11,7 +11,7 @@
 namespace lorry::schema {
 namespace {
 
-constexpr std::size_t id_bytes_max = 512;  // of a custom_id or a batch_id: they become keys, headers and rows
+constexpr std::size_t id_bytes_max = 512;  // of a custom_id, a batch_id or a tenant: they become keys, headers and rows
 // In milliseconds since 1970. Seconds until the year 5138 are below, microseconds since 1973 above.
 constexpr std::int64_t deadline_min = 100'000'000'000;
 constexpr std::int64_t deadline_max = 100'000'000'000'000;
@@ -36,14 +36,16 @@ JobError bad_header(std::string_view name, std::string message) {
     return {.code = ErrorCode::invalid_header, .param = std::string(name), .message = std::move(message)};
 }
 
-FieldError read_batch_id(const JobRecord& record, std::string& batch_id) {
-    const std::string* value = find_header(record.headers, batch_id_header);
+// Leaves `target` empty without the header. excluded: a character that must not be in it, or empty.
+FieldError read_name(const JobRecord& record, std::string_view header, std::string_view excluded, std::string& target) {
+    const std::string* value = find_header(record.headers, header);
     if (value == nullptr || value->empty()) return {};
-    if (value->size() > id_bytes_max || !is_valid_utf8(*value) || value->find('/') != std::string::npos) {
-        return bad_header(batch_id_header, fmt::format("header 'batch_id' is '{}'; allowed is UTF-8 of up to {} bytes without '/'",
-                                                       shortened(repair_utf8(*value)), id_bytes_max));
+    if (value->size() > id_bytes_max || !is_valid_utf8(*value) || value->find_first_of(excluded) != std::string::npos) {
+        return bad_header(header,
+                          fmt::format("header '{}' is '{}'; allowed is UTF-8 of up to {} bytes{}", header, shortened(repair_utf8(*value)),
+                                      id_bytes_max, excluded.empty() ? "" : fmt::format(" without '{}'", excluded)));
     }
-    batch_id = *value;
+    target = *value;
     return {};
 }
 
@@ -128,7 +130,8 @@ Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& l
     Job job;
     job.source = record.source;
     job.submitted = record.timestamp;
-    FieldError header_error = read_batch_id(record, job.batch_id);
+    FieldError header_error = read_name(record, batch_id_header, "/", job.batch_id);
+    if (!header_error) header_error = read_name(record, tenant_header, "", job.tenant);
     if (!header_error) header_error = read_deadline(record, job.deadline);
 
     const auto refuse = [&](JobError error) {

@@ -46,6 +46,18 @@ public:
         if (member(key) == nullptr) return std::nullopt;
         return Timestamp(std::chrono::milliseconds(integer(key)));
     }
+    std::vector<std::int64_t> offsets(std::string_view key) {
+        std::vector<std::int64_t> out;
+        const Json* value = member(key);
+        if (value == nullptr) return out;
+        if (!value->is_array()) return wrong<std::vector<std::int64_t>>(key, "an array of offsets");
+        for (const Json& element : *value->as_array()) {
+            const auto offset = element.as_integer();
+            if (!offset || *offset < 0) return wrong<std::vector<std::int64_t>>(key, "an array of offsets");
+            out.push_back(*offset);
+        }
+        return out;
+    }
     std::vector<std::string> texts(std::string_view key) {
         std::vector<std::string> out;
         const Json* value = member(key);
@@ -222,7 +234,13 @@ Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value)
 }
 
 std::string encode_cancel(const Cancel& cancel) {
-    return Json::object({{"type", "cancel"}, {cancel.is_batch ? "batch_id" : "job_id", repair_utf8(cancel.id)}}).dump();
+    Json message = Json::object({{"type", "cancel"}, {cancel.is_batch ? "batch_id" : "job_id", repair_utf8(cancel.id)}});
+    if (!cancel.jobs_end.empty()) {
+        Json ends = Json::array({});
+        for (const std::int64_t end : cancel.jobs_end) ends.push(end);
+        message.set("jobs_end", std::move(ends));
+    }
+    return message.dump();
 }
 
 Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at) {
@@ -234,8 +252,9 @@ Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at)
     const std::string job = top.text("job_id");
     const std::string batch = top.text("batch_id");
     if (job.empty() == batch.empty()) top.fail("it must have either 'job_id' or 'batch_id'");
+    std::vector<std::int64_t> jobs_end = top.offsets("jobs_end");
     if (!top.error().empty()) return unexpected("the control message is refused: " + top.error());
-    return Cancel{.id = job.empty() ? batch : job, .is_batch = job.empty(), .at = at};
+    return Cancel{.id = job.empty() ? batch : job, .is_batch = job.empty(), .at = at, .jobs_end = std::move(jobs_end)};
 }
 
 }  // namespace lorry::schema

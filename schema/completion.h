@@ -92,11 +92,13 @@ struct AdapterRegistration {
     std::optional<Timestamp> registered;
 };
 
-// A message of the control topic: cancels jobs older than itself.
+// A message of the control topic: cancels the jobs below `jobs_end`, or, without it (as earlier versions send it), those whose timestamp is
+// not later than its own.
 struct Cancel {
     std::string id;
     bool is_batch = false;
-    Timestamp at{};
+    Timestamp at{};                      // the record's timestamp
+    std::vector<std::int64_t> jobs_end;  // where each partition of the jobs topic ended before the cancel was sent
 };
 
 }  // namespace lorry::schema

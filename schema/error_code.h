@@ -89,7 +89,7 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
             return ErrorRow{"duplicate_custom_id", 400, "An earlier line of the file has the same `custom_id`.",
                             "Give each line a `custom_id` of its own."};
         case invalid_header:
-            return ErrorRow{"invalid_header", 400, "The record's header `batch_id` or `deadline` cannot be read.",
+            return ErrorRow{"invalid_header", 400, "The record's header `batch_id`, `tenant` or `deadline` cannot be read.",
                             "Correct the header that the message names."};
         case invalid_row:
             return ErrorRow{"invalid_row", 400, "A row of the table cannot be read, or has no id.",

@@ -95,13 +95,15 @@ struct Job {
     Sampling sampling;
     std::int32_t n = 1;
     std::int32_t priority = 0;  // lower runs first, as vLLM
+    std::string cache_salt;     // jobs of different salts share no prefixes; empty: none
     bool echo = false;
     bool stream = false;
     bool stream_usage = false;  // stream_options.include_usage
 
     std::string batch_id;                // header; empty: none
     std::optional<Timestamp> deadline;   // header
-    std::vector<Header> headers;         // all others, passed on to the result
+    std::string tenant;                  // header; empty: none
+    std::vector<Header> headers;         // all but batch_id and deadline, passed on to the result
     std::optional<Timestamp> submitted;  // the record's timestamp
 };
 

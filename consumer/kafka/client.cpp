@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "consumer/kafka/end_offsets.h"
 #include "consumer/kafka/producer.h"
 #include "schema/codec.h"
 
@@ -98,6 +99,17 @@ void send_all(const KafkaConfig& config, const std::string& topic, std::span<con
     }
 }
 
+// Where each partition of the topic ends, uncommitted records included.
+std::vector<std::int64_t> ends_of(const KafkaConfig& config, const std::string& topic) {
+    const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {});
+    const TopicPartitions partitions = partitions_of(topic, connection.required_partition_count(topic));
+    const EndOffsets ends =
+        wait_for_end_offsets(connection, partitions, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, config.deadline_start, {}).value();
+    std::vector<std::int64_t> offsets;
+    for (const auto& partition : partitions) offsets.push_back(ends.at(partition));
+    return offsets;
+}
+
 void send_one(const KafkaConfig& config, const std::string& topic, const KeyedRecord& record) { send_all(config, topic, {&record, 1}); }
 
 }  // namespace
@@ -117,14 +129,18 @@ void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic
     send_one(config, adapters_topic, {name, std::nullopt});
 }
 
-void send_cancel(const KafkaConfig& config, const std::string& control_topic, const schema::Cancel& cancel) {
-    send_cancels(config, control_topic, {&cancel, 1});
+void send_cancel(const KafkaConfig& config, const schema::Topics& topics, const schema::Cancel& cancel) {
+    send_cancels(config, topics, {cancel});
 }
 
-void send_cancels(const KafkaConfig& config, const std::string& control_topic, std::span<const schema::Cancel> cancels) {
+void send_cancels(const KafkaConfig& config, const schema::Topics& topics, std::vector<schema::Cancel> cancels) {
+    const std::vector<std::int64_t> jobs_end = ends_of(config, topics.jobs());
     std::vector<KeyedRecord> records;
-    for (const schema::Cancel& cancel : cancels) records.push_back({cancel.id, schema::encode_cancel(cancel)});
-    send_all(config, control_topic, records);
+    for (schema::Cancel& cancel : cancels) {
+        cancel.jobs_end = jobs_end;
+        records.push_back({cancel.id, schema::encode_cancel(cancel)});
+    }
+    send_all(config, topics.control(), records);
 }
 
 }  // namespace lorry::consumer

@@ -32,14 +32,13 @@ public:
         if (job_ids_.empty() == batch_id_.empty()) throw UsageError("cancel takes either job ids or --batch ID");
         const Settings settings = configuration_.load();
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
-        const schema::Timestamp at = now();
         const schema::Topics topics = topics_of(settings);
         const std::vector<SoughtJob> all = sought();
         if (!force_) check_known(kafka, topics, all, stop);
         if (stop) throw std::runtime_error("interrupted; nothing was cancelled");
         std::vector<schema::Cancel> cancels;
-        for (const SoughtJob& one : all) cancels.push_back({.id = one.id, .is_batch = one.is_batch, .at = at});
-        consumer::send_cancels(kafka, topics.control(), cancels);
+        for (const SoughtJob& one : all) cancels.push_back({.id = one.id, .is_batch = one.is_batch});
+        consumer::send_cancels(kafka, topics, std::move(cancels));
         for (const SoughtJob& one : all) {
             std::cerr << fmt::format("{} {}: cancelled. Jobs submitted before now that have not ended yet end as batch_cancelled\n",
                                      one.is_batch ? "batch" : "job", one.id);

@@ -156,6 +156,35 @@ TEST(Pipeline, ClassifiesByTheSummedLogProbabilityOfEachChoice) {
     EXPECT_EQ(*data.find("label")->as_string(), choices[static_cast<std::size_t>(std::ranges::max_element(expected) - expected.begin())]);
 }
 
+// Pins: cached_tokens showed a tenant, token by token, how the prompts of others begin.
+TEST(Pipeline, SharesPrefixesWithinATenantAndASaltOnly) {
+    struct Case {
+        std::string tenant;
+        std::string salt;
+        std::int64_t cached;         // tokens of the prompt, when all jobs before this one have run
+        std::int64_t cached_shared;  // the same with share_prefixes
+    };
+    const Case cases[] = {{"", "", 0, 0},   {"", "", 4, 4},   {"a", "", 0, 4},   {"b", "", 0, 4},  {"a", "", 4, 4},  {"a", "s", 0, 0},
+                          {"a", "s", 4, 4}, {"b", "s", 0, 4}, {"", "s", 0, 4},   {"as", "", 0, 4}, {"", "as", 0, 0}, {"b", "", 4, 4},
+                          {"", "0", 0, 0},  {"0", "", 0, 4},  {"1/a", "", 0, 4}, {"", "1/a", 0, 0}};
+    for (const bool shared : {false, true}) {
+        Rig rig;
+        rig.engine_options.sequences_max = 1;
+        rig.share_prefixes = shared;
+        for (const Case& one : cases) {
+            std::vector<schema::Header> headers;
+            if (!one.tenant.empty()) headers.emplace_back("tenant", one.tenant);
+            rig.source.add(job("job", one.salt.empty() ? "" : R"(,"cache_salt":")" + one.salt + "\""), std::move(headers));
+        }
+        rig.run();
+        for (std::size_t i = 0; i < std::size(cases); ++i) {
+            const Case& one = cases[i];
+            EXPECT_EQ(rig.sink.completion(static_cast<std::int64_t>(i)).usage.cached_tokens, shared ? one.cached_shared : one.cached)
+                << "job " << i << ", tenant '" << one.tenant << "', salt '" << one.salt << "', share_prefixes " << shared;
+        }
+    }
+}
+
 TEST(Pipeline, EndsExpiredAndCancelledJobsWithTheirBatchErrors) {
     Rig rig;
     rig.cancels.cancel("gone");

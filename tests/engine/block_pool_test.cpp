@@ -12,9 +12,9 @@ std::vector<TokenId> tokens_of(std::int32_t first) { return {first, first + 1, f
 
 TEST(BlockPool, KeepsAReleasedIndexedBlockUntilItsSpaceIsNeeded) {
     BlockPool pool(2, 4);
-    const BlockHash hash = chain_hash(root_hash("", 0), tokens_of(1));
+    const BlockHash hash = chain_hash(root_hash("", {}, 0), tokens_of(1));
     const BlockId block = pool.allocate();
-    pool.index(block, root_hash("", 0), hash, tokens_of(1));
+    pool.index(block, root_hash("", {}, 0), hash, tokens_of(1));
     pool.release(block);
     EXPECT_EQ(pool.available(), 2);
     EXPECT_EQ(pool.find(hash, tokens_of(1)), block);
@@ -27,10 +27,10 @@ TEST(BlockPool, KeepsAReleasedIndexedBlockUntilItsSpaceIsNeeded) {
 
 TEST(BlockPool, DropsTheEndOfAReleasedPrefixBeforeItsStart) {
     BlockPool pool(2, 4);
-    const BlockHash first = chain_hash(root_hash("", 0), tokens_of(1));
+    const BlockHash first = chain_hash(root_hash("", {}, 0), tokens_of(1));
     const BlockHash second = chain_hash(first, tokens_of(5));
     const std::vector<BlockId> table{pool.allocate(), pool.allocate()};
-    pool.index(table[0], root_hash("", 0), first, tokens_of(1));
+    pool.index(table[0], root_hash("", {}, 0), first, tokens_of(1));
     pool.index(table[1], first, second, tokens_of(5));
     pool.release(table[1]);
     pool.release(table[0]);
@@ -41,7 +41,7 @@ TEST(BlockPool, DropsTheEndOfAReleasedPrefixBeforeItsStart) {
 
 TEST(BlockPool, LendsItsLastBlocksAndForgetsWhatIdleOnesHeld) {
     BlockPool pool(4, 4);
-    const BlockHash root = root_hash("", 0);
+    const BlockHash root = root_hash("", {}, 0);
     const std::vector<BlockId> table{pool.allocate(), pool.allocate(), pool.allocate()};
     EXPECT_EQ(table, (std::vector<BlockId>{0, 1, 2})) << "low numbers first";
     const BlockHash hash = chain_hash(root, tokens_of(1));
@@ -69,7 +69,7 @@ TEST(BlockPool, LendsItsLastBlocksAndForgetsWhatIdleOnesHeld) {
 
 TEST(BlockPool, HandsOutSpareBlocksWhenNothingElseIsLeft) {
     BlockPool pool(4, 4);
-    const BlockHash root = root_hash("", 0);
+    const BlockHash root = root_hash("", {}, 0);
     std::vector<BlockId> held;
     for (std::int32_t i = 0; i < 3; ++i) {
         held.push_back(pool.allocate());
@@ -91,14 +91,14 @@ TEST(BlockPool, HandsOutSpareBlocksWhenNothingElseIsLeft) {
 TEST(BlockPool, ComparesTokensSoThatACollidingHashIsNoHit) {
     BlockPool pool(1, 4);
     const BlockHash hash{.low = 1, .high = 2};
-    pool.index(pool.allocate(), root_hash("", 0), hash, tokens_of(1));
+    pool.index(pool.allocate(), root_hash("", {}, 0), hash, tokens_of(1));
     EXPECT_TRUE(pool.find(hash, tokens_of(1)));
     EXPECT_FALSE(pool.find(hash, tokens_of(2)));
 }
 
 TEST(BlockPool, FindsTheLatestBlockThatBeginsAsASequenceGoesOn) {
     BlockPool pool(2, 4);
-    const BlockHash root = root_hash("", 0);
+    const BlockHash root = root_hash("", {}, 0);
     const auto add = [&](const std::vector<TokenId>& tokens) {
         const BlockId block = pool.allocate();
         pool.index(block, root, chain_hash(root, tokens), tokens);
@@ -116,7 +116,7 @@ TEST(BlockPool, FindsTheLatestBlockThatBeginsAsASequenceGoesOn) {
     EXPECT_EQ(start({1, 2}), std::pair(first, std::int64_t{2})) << "at most the tokens of the query";
     EXPECT_EQ(start({9, 2, 3, 4}), none);
     EXPECT_EQ(start({}), none);
-    EXPECT_FALSE(pool.find_start(root_hash("another", 0), tokens_of(1)));
+    EXPECT_FALSE(pool.find_start(root_hash("another", {}, 0), tokens_of(1)));
     const BlockId second = add({1, 5, 6, 7});
     EXPECT_EQ(start({1, 2, 3, 4}), std::pair(second, std::int64_t{1}));
     pool.allocate();  // reuses the block that was released first
@@ -126,10 +126,13 @@ TEST(BlockPool, FindsTheLatestBlockThatBeginsAsASequenceGoesOn) {
     pool.check_integrity(std::vector<std::span<const BlockId>>{std::vector<BlockId>{first}, std::vector<BlockId>{second}});
 }
 
-TEST(BlockPool, NamesContentByAdapterAndRopeLengthToo) {
-    EXPECT_NE(root_hash("a", 0), root_hash("b", 0));
-    EXPECT_NE(root_hash("a", 0), root_hash("a", 100));
-    EXPECT_NE(chain_hash(root_hash("a", 0), tokens_of(1)), chain_hash(root_hash("b", 0), tokens_of(1)));
+TEST(BlockPool, NamesContentByAdapterScopeAndRopeLengthToo) {
+    const BlockHash scope{.low = 1, .high = 2};
+    EXPECT_NE(root_hash("a", scope, 0), root_hash("b", scope, 0));
+    EXPECT_NE(root_hash("a", scope, 0), root_hash("a", {.low = 1, .high = 3}, 0));
+    EXPECT_NE(root_hash("a", scope, 0), root_hash("a", {.low = 3, .high = 2}, 0));
+    EXPECT_NE(root_hash("a", scope, 0), root_hash("a", scope, 100));
+    EXPECT_NE(chain_hash(root_hash("a", scope, 0), tokens_of(1)), chain_hash(root_hash("b", scope, 0), tokens_of(1)));
 }
 
 TEST(BlockPool, StaysIntactUnderRandomUse) {
@@ -141,7 +144,7 @@ TEST(BlockPool, StaysIntactUnderRandomUse) {
     for (int round = 0; round < 20'000; ++round) {
         auto& table = tables[random() % tables.size()];
         const auto content = static_cast<std::int32_t>(random() % 12);
-        const BlockHash hash = chain_hash(root_hash("", 0), tokens_of(content));
+        const BlockHash hash = chain_hash(root_hash("", {}, 0), tokens_of(content));
         switch (random() % 4) {
             case 0:
                 if (pool.available() > 0) table.push_back(pool.allocate());
@@ -153,7 +156,7 @@ TEST(BlockPool, StaysIntactUnderRandomUse) {
                 }
                 break;
             case 2:
-                if (!table.empty()) pool.index(table.back(), root_hash("", 0), hash, tokens_of(content));
+                if (!table.empty()) pool.index(table.back(), root_hash("", {}, 0), hash, tokens_of(content));
                 break;
             default:
                 while (!table.empty()) {

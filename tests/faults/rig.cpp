@@ -188,7 +188,7 @@ void Rig::send_cancels() { send_some_cancels(cancels_.size()); }
 
 void Rig::send_some_cancels(std::size_t count) {
     for (; count > 0 && !cancels_.empty(); --count) {
-        consumer::send_cancel(cluster_.config(), topics_.control(), {.id = cancels_.back(), .is_batch = false, .at = {}});
+        consumer::send_cancel(cluster_.config(), topics_, {.id = cancels_.back()});
         cancels_.pop_back();
     }
 }

@@ -108,7 +108,7 @@ TEST(CodecFuzzTest, ReadersOfStatusesResultsAndRegistrationsSurviveMutatedRecord
         encode_status(status),
         encode_adapter(
             {.name = "a", .hash = "h", .path = "p/q", .base = "b", .rank_max = 8, .targets = {"x"}, .bytes = 1, .registered = Timestamp()}),
-        encode_cancel({.id = "x", .is_batch = true, .at = {}})};
+        encode_cancel({.id = "x", .is_batch = true, .jobs_end = {1, 20}})};
     for (int round = 0; round < 5'000; ++round) {
         std::string text = texts[random() % std::size(texts)];
         for (int i = 0; i < 2; ++i) text[random() % text.size()] = "{}[]\":,09atn\\\xff"[random() % 15];

@@ -56,24 +56,25 @@ std::string refusal_with(const std::string& url, const std::string& members) {
 }
 
 TEST(ParseJobTest, AChatJobIsReadWithAllItsFields) {
-    const Job job =
-        job_of(line_of(chat_url, R"({
+    const Job job = job_of(line_of(chat_url, R"({
         "model":"section@0123","messages":[{"role":"system","content":"be brief"},{"role":"user","content":"hi"}],
         "temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"presence_penalty":-2,"frequency_penalty":2,"repetition_penalty":1.1,
         "logit_bias":{"5":-100,"70":2.5},"seed":-1,"n":3,"stop":["a","b"],"stop_token_ids":[7,8],"max_tokens":20,
         "max_completion_tokens":20,"min_tokens":2,"ignore_eos":true,"include_stop_str_in_output":true,"skip_special_tokens":false,
-        "logprobs":true,"top_logprobs":4,"stream":true,"stream_options":{"include_usage":true},"priority":-7,
+        "logprobs":true,"top_logprobs":4,"stream":true,"stream_options":{"include_usage":true},"priority":-7,"cache_salt":"s",
         "tools":[{"type":"function","function":{"name":"f","parameters":{"x":1.0}}}],"tool_choice":"none",
         "chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false,
         "user":"u","metadata":{"a":"b"},"store":true,"service_tier":"flex","response_format":{"type":"text"},"parallel_tool_calls":true})"),
-               {{"trace", "x"}, {"batch_id", "old"}, {"batch_id", "b1"}, {"deadline", "1700000000123"}, {"traceparent", "00-1"}});
+                           {{"trace", "x"}, {"batch_id", "old"}, {"batch_id", "b1"}, {"deadline", "1700000000123"}, {"tenant", "org/t"}});
     EXPECT_EQ(job.source, (Source{"lorry.jobs", 3, 42}));
     EXPECT_EQ(job.custom_id, "job-1");
     EXPECT_EQ(job.id, "b1/job-1");
     EXPECT_EQ(job.batch_id, "b1");
     EXPECT_EQ(job.deadline, Timestamp(std::chrono::milliseconds(1700000000123)));
     EXPECT_EQ(job.submitted, Timestamp(std::chrono::milliseconds(1000)));
-    EXPECT_THAT(job.headers, ElementsAre(Header{"trace", "x"}, Header{"traceparent", "00-1"}));
+    EXPECT_THAT(job.headers, ElementsAre(Header{"trace", "x"}, Header{"tenant", "org/t"}));
+    EXPECT_EQ(job.tenant, "org/t");
+    EXPECT_EQ(job.cache_salt, "s");
     EXPECT_EQ(job.endpoint, Endpoint::chat_completions);
     EXPECT_EQ(job.model, "section@0123");
     const auto& chat = std::get<ChatPrompt>(job.prompt);
@@ -228,6 +229,8 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {text_url, R"("n":129)", "field 'n' is 129"},
         {text_url, R"("n":true)", "field 'n' must be an integer, not a boolean"},
         {text_url, R"("best_of":2)", "400 unsupported_field best_of: field 'best_of' is 2; only the value of n, 1, is supported"},
+        {text_url, R"("cache_salt":7)", "field 'cache_salt' must be a string, not a number"},
+        {classify_url, R"("cache_salt":"")", "field 'cache_salt' is \"\"; allowed is a text of at least 1 byte"},
         {text_url, R"("stop":7)", "field 'stop' must be a string or an array of strings, not a number"},
         {text_url, R"("stop":[""])", "field 'stop' is \"\"; allowed is a text of 1 to 1024 bytes"},
         {text_url, R"("stop":["a",1])", "field 'stop' must be a string or an array of strings, not a number"},
@@ -457,6 +460,10 @@ TEST(ParseJobTest, HeadersThatMeanSomethingAreChecked) {
         EXPECT_TRUE(is_valid_utf8(bad.error.message));
     }
     EXPECT_EQ(job_of(line, {{"batch_id", ""}}).id, "job-1");
+    for (const std::string& tenant : {std::string("\xff"), std::string(513, 'x')}) {
+        EXPECT_THAT(refusal(record_of(line, {{"tenant", tenant}})), HasSubstr("400 invalid_header tenant: header 'tenant' is '")) << tenant;
+    }
+    EXPECT_EQ(job_of(line, {{"tenant", ""}}).tenant, "");
 }
 
 }  // namespace

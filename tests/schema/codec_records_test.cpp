@@ -200,15 +200,22 @@ TEST(CodecRecordsTest, ARegistrationIsReadBackAndCannotLeaveTheAdaptersRoot) {
 }
 
 TEST(CodecRecordsTest, CancelsNameAJobOrABatch) {
-    EXPECT_EQ(encode_cancel({.id = "b/j", .is_batch = false, .at = {}}), R"({"type":"cancel","job_id":"b/j"})");
-    EXPECT_EQ(encode_cancel({.id = "b", .is_batch = true, .at = {}}), R"({"type":"cancel","batch_id":"b"})");
+    EXPECT_EQ(encode_cancel({.id = "b/j"}), R"({"type":"cancel","job_id":"b/j"})");
+    const std::string batch = encode_cancel({.id = "b", .is_batch = true, .jobs_end = {7, 0, 12}});
+    EXPECT_EQ(batch, R"({"type":"cancel","batch_id":"b","jobs_end":[7,0,12]})");
+    EXPECT_THAT(parse_cancel(batch, {})->jobs_end, ElementsAre(7, 0, 12));
     const auto cancel = parse_cancel(R"({"type":"cancel","batch_id":"b"})", moment(9));
     EXPECT_EQ(cancel->id, "b");
     EXPECT_TRUE(cancel->is_batch);
     EXPECT_EQ(cancel->at, moment(9));
+    EXPECT_THAT(cancel->jobs_end, ElementsAre()) << "as earlier versions send it";
     EXPECT_THAT(parse_cancel(R"({"type":"pause","job_id":"x"})", {}).error(), HasSubstr("field 'type' is 'pause'"));
     EXPECT_THAT(parse_cancel(R"({"type":"cancel"})", {}).error(), HasSubstr("either 'job_id' or 'batch_id'"));
     EXPECT_THAT(parse_cancel(R"({"type":"cancel","job_id":"x","batch_id":"y"})", {}).error(), HasSubstr("either"));
+    for (const char* ends : {"7", R"(["7"])", "[-1]", "[1.5]"}) {
+        const std::string message = std::string(R"({"type":"cancel","job_id":"x","jobs_end":)") + ends + "}";
+        EXPECT_THAT(parse_cancel(message, {}).error(), HasSubstr("field 'jobs_end' must be an array of offsets")) << ends;
+    }
 }
 
 TEST(CodecRecordsTest, ADeadLetterSaysWhereItCameFromAsKafkaConnectDoes) {

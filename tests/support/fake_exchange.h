@@ -121,9 +121,9 @@ public:
         ids_.insert(id);
         ++version_;
     }
-    bool is_cancelled(std::string_view job_id, std::string_view batch_id, std::optional<schema::Timestamp>) const override {
+    bool is_cancelled(const schema::Job& job) const override {
         const std::lock_guard lock(mutex_);
-        return ids_.contains(std::string(job_id)) || ids_.contains(std::string(batch_id));
+        return ids_.contains(job.id) || ids_.contains(job.batch_id);
     }
     std::uint64_t version() const override { return version_; }
 

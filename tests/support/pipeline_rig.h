@@ -46,8 +46,9 @@ struct PipelineRig {
     }
     void start() {
         engine = std::make_unique<engine::Engine>(*model, *backend, gpt2_tokenizer(), engine_options);
-        preparer = std::make_unique<consumer::Preparer>(gpt2_tokenizer(), std::nullopt, model->config(),
-                                                        consumer::PreparerLimits{.context_max = engine->context_max()});
+        preparer = std::make_unique<consumer::Preparer>(
+            gpt2_tokenizer(), std::nullopt, model->config(),
+            consumer::PreparerOptions{.context_max = engine->context_max(), .share_prefixes = share_prefixes});
         pipeline = std::make_unique<consumer::Pipeline>(consumer::PipelineParts{.source = source,
                                                                                 .sink = sink,
                                                                                 .adapters = *adapters,
@@ -65,6 +66,7 @@ struct PipelineRig {
 
     engine::EngineOptions engine_options;
     consumer::PipelineOptions options;
+    bool share_prefixes = false;
     std::unique_ptr<kernels::Backend> backend = make_hash_backend();
     std::unique_ptr<engine::Model> model;
     FakeSource source;

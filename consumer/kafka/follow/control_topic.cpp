@@ -21,43 +21,66 @@ void ControlTopic::wait_until_read(Clock::time_point deadline) { follower_->wait
 
 void ControlTopic::apply(const schema::JobRecord& record) {
     const std::scoped_lock lock(mutex_);
-    const auto parsed = schema::parse_cancel(record.value.value_or(""), record.timestamp.value_or(schema::Timestamp{}));
+    auto parsed = schema::parse_cancel(record.value.value_or(""), record.timestamp.value_or(schema::Timestamp{}));
     if (!parsed || !record.timestamp) {
         ++counters_.refused;
         log_warning("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset,
                     parsed ? "the record has no timestamp" : parsed.error());
         return;
     }
-    auto& latest = parsed->is_batch ? batches_ : jobs_;
-    const auto [place, inserted] = latest.try_emplace(parsed->id, parsed->at);
-    if (!inserted) place->second = std::max(place->second, parsed->at);
+    Reach& reach = (parsed->is_batch ? batches_ : jobs_)[parsed->id];
+    extend(reach, std::move(*parsed));
     ++counters_.cancels;
     if (jobs_.size() + batches_.size() > options_.cancels_max) forget_older_half();
     counters_.known = jobs_.size() + batches_.size();
 }
 
+void ControlTopic::extend(Reach& reach, schema::Cancel cancel) {
+    reach.latest = std::max(reach.latest, cancel.at);
+    if (cancel.jobs_end.empty()) {
+        reach.sent_until = std::max(reach.sent_until.value_or(cancel.at), cancel.at);
+        return;
+    }
+    if (reach.jobs_end) {
+        // Of two commands at the same time, the one that read the ends later may have sent them first.
+        const std::vector<std::int64_t>& before = *reach.jobs_end;
+        if (cancel.jobs_end.size() < before.size()) cancel.jobs_end.resize(before.size());
+        for (std::size_t i = 0; i < before.size(); ++i) cancel.jobs_end[i] = std::max(cancel.jobs_end[i], before[i]);
+    }
+    if (!last_jobs_end_ || *last_jobs_end_ != cancel.jobs_end) {
+        last_jobs_end_ = std::make_shared<const std::vector<std::int64_t>>(std::move(cancel.jobs_end));
+    }
+    reach.jobs_end = last_jobs_end_;
+}
+
+bool ControlTopic::Reach::covers(const schema::Job& job) const {
+    const auto partition = static_cast<std::size_t>(job.source.partition);
+    // A partition that jobs_end lacks was created later.
+    if (jobs_end && partition < jobs_end->size() && job.source.offset < (*jobs_end)[partition]) return true;
+    return sent_until && (!job.submitted || *job.submitted <= *sent_until);
+}
+
 void ControlTopic::forget_older_half() {
     std::vector<schema::Timestamp> times;
-    for (const auto* latest : {&jobs_, &batches_}) {
-        for (const auto& [id, time] : *latest) times.push_back(time);
+    for (const auto* cancelled : {&jobs_, &batches_}) {
+        for (const auto& [id, reach] : *cancelled) times.push_back(reach.latest);
     }
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
     std::nth_element(times.begin(), middle, times.end());
-    for (auto* latest : {&jobs_, &batches_}) {
-        std::erase_if(*latest, [&](const auto& entry) { return entry.second <= *middle; });
+    for (auto* cancelled : {&jobs_, &batches_}) {
+        std::erase_if(*cancelled, [&](const auto& entry) { return entry.second.latest <= *middle; });
     }
     log_warning("{}: more than {} cancels; those older than {} (ms since 1970) are forgotten", options_.topic, options_.cancels_max,
                 middle->time_since_epoch().count());
 }
 
-bool ControlTopic::is_cancelled(std::string_view job_id, std::string_view batch_id, std::optional<schema::Timestamp> submitted) const {
+bool ControlTopic::is_cancelled(const schema::Job& job) const {
     const std::scoped_lock lock(mutex_);
-    const auto younger = [&](const LatestById& latest, std::string_view id) {
-        if (id.empty()) return false;
-        const auto found = latest.find(std::string(id));
-        return found != latest.end() && (!submitted || found->second >= *submitted);
+    const auto reaches = [&](const ReachById& cancelled, const std::string& id) {
+        const auto found = cancelled.find(id);
+        return found != cancelled.end() && found->second.covers(job);
     };
-    return younger(jobs_, job_id) || younger(batches_, batch_id);
+    return reaches(jobs_, job.id) || reaches(batches_, job.batch_id);
 }
 
 std::uint64_t ControlTopic::version() const {

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "consumer/kafka/config.h"
 #include "consumer/seams.h"
@@ -34,20 +36,32 @@ public:
     // Call before admitting jobs. Throws KafkaError at the deadline.
     void wait_until_read(Clock::time_point deadline);
 
-    bool is_cancelled(std::string_view job_id, std::string_view batch_id, std::optional<schema::Timestamp> submitted) const override;
+    bool is_cancelled(const schema::Job& job) const override;
     std::uint64_t version() const override;
     Counters counters() const;
 
 private:
-    using LatestById = std::unordered_map<std::string, schema::Timestamp>;
+    // By partition of the jobs topic. Shared by cancels that were sent together.
+    using Offsets = std::shared_ptr<const std::vector<std::int64_t>>;
+    // Which jobs the cancels of one id reach.
+    struct Reach {
+        schema::Timestamp latest{};                   // of the last cancel
+        Offsets jobs_end;                             // jobs below are cancelled; null: no cancel said it
+        std::optional<schema::Timestamp> sent_until;  // of cancels without jobs_end: jobs with no later timestamp are cancelled
+        bool covers(const schema::Job& job) const;
+    };
+    using ReachById = std::unordered_map<std::string, Reach>;
 
     void apply(const schema::JobRecord& record);
-    void forget_older_half();  // with mutex_ held
+    // These are called with mutex_ held.
+    void extend(Reach& reach, schema::Cancel cancel);
+    void forget_older_half();
 
     const Options options_;
     mutable std::mutex mutex_;
-    LatestById jobs_;                          // guarded by mutex_
-    LatestById batches_;                       // guarded by mutex_
+    ReachById jobs_;                           // guarded by mutex_
+    ReachById batches_;                        // guarded by mutex_
+    Offsets last_jobs_end_;                    // guarded by mutex_; of the last cancel that had it
     Counters counters_;                        // guarded by mutex_
     std::unique_ptr<TopicFollower> follower_;  // last: its thread calls apply
 };

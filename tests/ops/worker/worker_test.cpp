@@ -173,7 +173,7 @@ TEST_F(WorkerProgram, EndsACancelledJobOnceAndLeavesTheOthersAlone) {
         for (const char* id : {"first", "dropped", "last"}) producer.submit(job(id, "base"), "base", 1);
         producer.finish();
     }
-    consumer::send_cancel(config, topics.control(), {.id = "dropped", .is_batch = false, .at = {}});
+    consumer::send_cancel(config, topics, {.id = "dropped"});
     Program program(command());
     std::map<std::string, std::string> ends;
     for (const std::string& value : results(3)) {

@@ -5,7 +5,10 @@
 
 #include <filesystem>
 
+#include "consumer/kafka/client.h"
 #include "consumer/kafka/follow/control_topic.h"
+#include "consumer/kafka/producer.h"
+#include "schema/codec.h"
 #include "tests/support/kafka_fixture.h"
 
 namespace lorry::consumer {
@@ -178,37 +181,84 @@ TEST_F(AdapterTopicTest, SaysSoWhenTheTopicCannotBeReadInTime) {
     broker.set_down(false);
 }
 
-using ControlTopicTest = KafkaTest;
+class ControlTopicTest : public KafkaTest {
+protected:
+    // Writes records to one partition of the jobs topic.
+    void fill(std::int32_t partition, int count) {
+        KafkaProducer producer(config, {});
+        for (int i = 0; i < count; ++i) {
+            ASSERT_TRUE(
+                producer.send({.topic = topics.jobs(), .partition = partition, .key = "k", .value = "{}", .headers = {}, .tag = 0}));
+        }
+        producer.wait_all("filling");
+    }
+    // As earlier versions sent it.
+    void send_cancel_without_offsets(const std::string& id) {
+        KafkaProducer producer(config, {});
+        const std::string value = schema::encode_cancel({.id = id});
+        ASSERT_TRUE(
+            producer.send({.topic = topics.control(), .partition = std::nullopt, .key = id, .value = value, .headers = {}, .tag = 0}));
+        producer.wait_all("cancelling");
+    }
+    schema::Job job_at(std::int32_t partition, std::int64_t offset, const std::string& id, const std::string& batch = "") const {
+        schema::Job job;
+        job.source = {.topic = topics.jobs(), .partition = partition, .offset = offset};
+        job.id = id;
+        job.batch_id = batch;
+        job.submitted = now() + 1h;
+        return job;
+    }
+    static schema::Timestamp now() { return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
+};
 
-TEST_F(ControlTopicTest, CancelsJobsAndBatchesThatAreOlderThanTheMessage) {
-    const auto before = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now()) - 1s;
-    send_cancel(config, topics.control(), {.id = "job-1", .is_batch = false});
-    send_cancel(config, topics.control(), {.id = "batch-1", .is_batch = true});
+// Pins: a job whose producer set a timestamp in the future could not be cancelled.
+TEST_F(ControlTopicTest, CancelsJobsAndBatchesThatWereInTheJobsTopicBeforeWhateverTheirTimestamps) {
+    fill(0, 3);
+    fill(2, 1);
+    send_cancels(config, topics, {{.id = "job-1"}, {.id = "batch-1", .is_batch = true}});
     ControlTopic cancels(config, {.topic = topics.control()});
     cancels.wait_until_read(Clock::now() + 15s);
-    const auto after = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now()) + 1s;
-    EXPECT_TRUE(cancels.is_cancelled("job-1", "", before));
-    EXPECT_FALSE(cancels.is_cancelled("job-1", "", after)) << "submitted again later";
-    EXPECT_FALSE(cancels.is_cancelled("job-2", "", before));
-    EXPECT_TRUE(cancels.is_cancelled("batch-1/job-9", "batch-1", before));
-    EXPECT_FALSE(cancels.is_cancelled("x", "job-1", before)) << "the id of a job must not match a batch";
+    EXPECT_TRUE(cancels.is_cancelled(job_at(0, 2, "job-1")));
+    EXPECT_FALSE(cancels.is_cancelled(job_at(0, 3, "job-1"))) << "submitted again later";
+    EXPECT_FALSE(cancels.is_cancelled(job_at(1, 0, "job-1"))) << "submitted again later";
+    EXPECT_TRUE(cancels.is_cancelled(job_at(2, 0, "job-1")));
+    EXPECT_FALSE(cancels.is_cancelled(job_at(partitions, 0, "job-1"))) << "a partition that was created later";
+    EXPECT_FALSE(cancels.is_cancelled(job_at(0, 2, "job-2")));
+    EXPECT_TRUE(cancels.is_cancelled(job_at(0, 0, "batch-1/job-9", "batch-1")));
+    EXPECT_FALSE(cancels.is_cancelled(job_at(0, 3, "batch-1/job-9", "batch-1")));
+    EXPECT_FALSE(cancels.is_cancelled(job_at(0, 0, "x", "job-1"))) << "the id of a job must not match a batch";
+    fill(1, 1);
     const auto version = cancels.version();
-    send_cancel(config, topics.control(), {.id = "job-2", .is_batch = false});
+    send_cancel(config, topics, {.id = "job-1"});
     const auto deadline = Clock::now() + 15s;
     while (cancels.version() == version && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
-    EXPECT_TRUE(cancels.is_cancelled("job-2", "", before));
+    EXPECT_TRUE(cancels.is_cancelled(job_at(1, 0, "job-1")));
+    EXPECT_TRUE(cancels.is_cancelled(job_at(0, 2, "job-1")));
+}
+
+TEST_F(ControlTopicTest, ACancelWithoutOffsetsComparesTimestamps) {
+    send_cancel_without_offsets("job-1");
+    ControlTopic cancels(config, {.topic = topics.control()});
+    cancels.wait_until_read(Clock::now() + 15s);
+    schema::Job job = job_at(0, 5, "job-1");
+    EXPECT_FALSE(cancels.is_cancelled(job)) << "it seems to be submitted later";
+    job.submitted = now() - 1h;
+    EXPECT_TRUE(cancels.is_cancelled(job));
+    job.submitted.reset();
+    EXPECT_TRUE(cancels.is_cancelled(job));
 }
 
 TEST_F(ControlTopicTest, ForgetsTheOlderHalfInsteadOfGrowing) {
+    fill(0, 1);
     for (int i = 0; i < 9; ++i) {
-        send_cancel(config, topics.control(), {.id = fmt::format("job-{}", i), .is_batch = false});
+        send_cancel(config, topics, {.id = fmt::format("job-{}", i)});
         std::this_thread::sleep_for(3ms);
     }
     ControlTopic cancels(config, {.topic = topics.control(), .cancels_max = 8});
     cancels.wait_until_read(Clock::now() + 15s);
     EXPECT_LE(cancels.counters().known, 8U);
-    EXPECT_TRUE(cancels.is_cancelled("job-8", "", std::nullopt));
-    EXPECT_FALSE(cancels.is_cancelled("job-0", "", std::nullopt));
+    EXPECT_TRUE(cancels.is_cancelled(job_at(0, 0, "job-8")));
+    EXPECT_FALSE(cancels.is_cancelled(job_at(0, 0, "job-0")));
     EXPECT_EQ(cancels.version(), 9U);
 }
 
