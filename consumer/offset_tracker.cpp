@@ -174,9 +174,9 @@ void OffsetTracker::wait(const schema::Source& source, Epoch epoch) {
     const std::scoped_lock lock(mutex_);
     Partition* const partition = incomplete_at(source, epoch);
     if (partition == nullptr) return;
-    bool& must_start = partition->waiting[source.offset];
-    if (partition->started.erase(source.offset) == 0) return;
-    must_start = true;
+    const auto [waiting, is_new] = partition->waiting.try_emplace(source.offset, false);
+    if (!is_new || partition->started.erase(source.offset) == 0) return;
+    waiting->second = true;
     const auto start = partition->starts.find(source.offset);
     if (--start->second == 0) partition->starts.erase(start);
 }

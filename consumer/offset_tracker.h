@@ -58,7 +58,8 @@ public:
     // the string would become too long: the job must then wait until others have finished.
     std::optional<std::uint32_t> start(const schema::Source& source, Epoch epoch);
 
-    // The job waits, and nothing of it is computed: if it was started here, that start no longer counts. No effect if the epoch is over.
+    // The job waits, and nothing of it is computed: if it was started here, that start no longer counts. No effect if it waits already (its
+    // new start goes on counting) or the epoch is over.
     void wait(const schema::Source& source, Epoch epoch);
     // The job no longer waits. Call it once start_of_waiting is not_needed or its start was committed.
     void go_on(const schema::Source& source, Epoch epoch);

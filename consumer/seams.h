@@ -60,7 +60,7 @@ public:
     // True if no more jobs will come (the end of a file; never for Kafka).
     virtual bool exhausted() const = 0;
     // A delivered job waits for something other than the engine, such as its adapter's registration: it holds up no other job's start, and
-    // its own start does not count. May be called again.
+    // its own start does not count. No effect on a job that waits already.
     virtual void waits(const schema::Source&, Epoch) {}
     // Whether a job that waits may run; asked again until it may. True for any other job. Not asked for a job that is refused.
     virtual bool may_go_on(const schema::Source&, Epoch) { return true; }
