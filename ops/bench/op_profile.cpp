@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/bench/wrapped_backend.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -19,44 +20,25 @@ namespace {
 using namespace kernels;
 using Clock = std::chrono::steady_clock;
 
-class WatchedBackend final : public Backend {
+class WatchedBackend final : public WrappedBackend {
 public:
     using Take = std::function<OpProfile::Entry&(const std::string&)>;
-    WatchedBackend(std::unique_ptr<Backend> backend, Take entry) : backend_(std::move(backend)), entry_(std::move(entry)) {}
+    WatchedBackend(std::unique_ptr<Backend> backend, Take entry) : WrappedBackend(std::move(backend)), entry_(std::move(entry)) {}
 
-    DeviceInfo info() const override { return backend_->info(); }
-    std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return backend_->allocate(bytes); }
-    void upload(void* to, std::span<const std::byte> from) override { backend_->upload(to, from); }
-    void read_back(std::span<std::byte> to, const void* from) override { backend_->read_back(to, from); }
-    std::int64_t block_size() const override { return backend_->block_size(); }
-    std::size_t kv_block_bytes(const KvShape& shape) const override { return backend_->kv_block_bytes(shape); }
-    std::unique_ptr<Slot> make_measuring_slot() override { return backend_->make_measuring_slot(); }
-
-    void reserve_steps(const ReserveArgs& args) override { backend_->reserve_steps(args); }
-    void make_graphs(const GraphArgs& args) override { backend_->make_graphs(args); }
-    std::int64_t steps_queued_max() const override { return backend_->steps_queued_max(); }
     void finish_step() override {
-        timed("finish_step", [&] { backend_->finish_step(); });
+        timed("finish_step", [&] { backend().finish_step(); });
     }
 
 private:
-    std::unique_ptr<PackedWeight> do_pack_weight(std::span<const WeightPart> parts, WeightRole role) override {
-        return backend_->pack_weight(parts, role);
-    }
-    std::unique_ptr<PackedLora> do_pack_lora(std::span<const LoraPart> parts) override { return backend_->pack_lora(parts); }
-    std::unique_ptr<KvCache> do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override {
-        return backend_->make_kv_cache(shape, blocks, slot_bytes);
-    }
-    std::unique_ptr<Slot> do_make_slot(KvCache& cache, const SlotRange& range) override { return backend_->make_slot(cache, range); }
     void do_copy_block(KvCache& cache, BlockId from, BlockId to) override {
-        timed("copy_block", [&] { backend_->copy_block(cache, from, to); });
+        timed("copy_block", [&] { backend().copy_block(cache, from, to); });
     }
     void do_begin_step(const StepInputs& step) override {
-        timed("begin_step", [&] { backend_->begin_step(step); });
+        timed("begin_step", [&] { backend().begin_step(step); });
     }
     void do_run(const Op& op) override {
         const auto run = [&](const auto* args) {
-            OpProfile::Entry& entry = timed(label_of(*args), [&] { backend_->run(op); });
+            OpProfile::Entry& entry = timed(label_of(*args), [&] { backend().run(op); });
             count(*args, entry);
         };
         std::visit(run, op);
@@ -94,7 +76,7 @@ private:
     // The work of one layer: row i of a sequence attends to all tokens up to its own, or to those of a window.
     Work attention_work(const AttentionArgs& args) const {
         const KvShape layer{.layers = 1, .kv_heads = args.kv_heads, .head_dim = args.head_dim};
-        const double token_bytes = static_cast<double>(backend_->kv_block_bytes(layer)) / real(backend_->block_size());
+        const double token_bytes = static_cast<double>(backend().kv_block_bytes(layer)) / real(backend().block_size());
         std::int64_t kept = 0;
         std::int64_t seen = 0;
         for (const StepSequence& sequence : args.step.sequences) {
@@ -117,7 +99,6 @@ private:
         return entry;
     }
 
-    const std::unique_ptr<Backend> backend_;
     const Take entry_;
 };
 

@@ -31,6 +31,13 @@ private:
     // Refuses what can be refused before anything is written, loaded or measured. Throws UsageError.
     void check(const Settings& settings) const;
     ThroughputShape shape_of(const Settings& settings) const;
+    struct Measured {
+        ThroughputReport report;
+        OpProfile profile;
+        double last_seconds = 0.0;
+        kernels::DeviceInfo device;
+    };
+    Measured measure(const Settings& settings, const ThroughputShape& shape) const;
     Json circumstances_of(const EngineSetup& setup, const ThroughputShape& shape) const;
 
     Configuration configuration_;
@@ -41,6 +48,7 @@ private:
     bool base_too_ = true;
     bool against_base_ = false;
     std::int64_t repeat_ = 3;
+    std::vector<std::int64_t> thread_counts_;
     bool profile_ = false;
     BenchOutput output_;
 };
@@ -67,12 +75,19 @@ void BenchThroughputCommand::declare(CLI::App& app) {
     app.add_flag("--base,!--no-base", base_too_, "with adapters: includes the base model")->capture_default_str();
     app.add_flag("--against-base", against_base_, "alternates with the same requests for the base alone: the cost of adapters");
     add_count(app, "--repeat", repeat_, "number of runs, of which the best counts");
-    app.add_flag("--profile", profile_, "shows where the time of the last run goes, op by op");
+    CLI::Option* const profile = app.add_flag("--profile", profile_, "shows where the time of the last run goes, op by op");
+    app.add_option("--thread-counts", thread_counts_, "measures with each of these numbers of threads, such as 1,2,4,8: a curve")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1024))
+        ->excludes(profile);
     output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }
 
 void BenchThroughputCommand::check(const Settings& settings) const {
+    if (!thread_counts_.empty() && uses_gpu(settings)) {
+        throw UsageError("--thread-counts: a GPU does not compute with threads; add --device cpu");
+    }
     if (profile_ && uses_gpu(settings)) throw UsageError("--profile: a GPU's ops run asynchronously and cannot be timed; add --device cpu");
     if (!made_up_.has_adapters(settings)) {
         if (against_base_) throw UsageError("--against-base compares adapters with the base: give --adapters or --random-adapters");
@@ -91,6 +106,33 @@ ExitCode BenchThroughputCommand::run() {
     made_up_.write(settings, made_up.path());
     check_folders(settings);
     const ThroughputShape shape = shape_of(settings);
+    const auto print = [&](const std::string& text, const Json& json, const kernels::DeviceInfo& device) {
+        output_.print(text, json, cpu_options(settings).isa, gpu_of(device));
+        return ExitCode::done;
+    };
+    if (thread_counts_.empty()) {
+        const Measured measured = measure(settings, shape);
+        std::string text = throughput_text(measured.report);
+        Json json = throughput_json(measured.report);
+        if (profile_) {
+            text += "\n" + measured.profile.show(measured.last_seconds, *measured.report.limits);
+            const Json ops = measured.profile.json(*measured.report.limits);
+            json.set("profile", Json::object({{"seconds", measured.last_seconds}, {"ops", ops}}));
+        }
+        return print(text, json, measured.device);
+    }
+    std::vector<CurvePoint> curve;
+    kernels::DeviceInfo device;
+    for (const std::int64_t threads : thread_counts_) {
+        settings.threads = threads;
+        Measured measured = measure(settings, shape);
+        device = std::move(measured.device);
+        curve.push_back({.threads = threads, .report = std::move(measured.report)});
+    }
+    return print(curve_text(curve), curve_json(curve), device);
+}
+
+BenchThroughputCommand::Measured BenchThroughputCommand::measure(const Settings& settings, const ThroughputShape& shape) const {
     // The machine's limits are measured in the same minutes as the runs, because others may be using it.
     const bool on_cpu = !uses_gpu(settings);
     const kernels::CpuOptions options = cpu_options(settings);
@@ -98,24 +140,25 @@ ExitCode BenchThroughputCommand::run() {
     if (on_cpu) rates = kernels::cpu::measure_rates(options.threads, options.isa);
     forget_memory_peak();
 
-    OpProfile profile;
+    Measured measured;
     const std::int64_t sequence_tokens = shape.input_tokens.high + shape.output_tokens.high;
-    EngineSetup setup(settings, {.watch = profile_ ? profile.watcher() : nullptr, .sequence_tokens = sequence_tokens});
+    EngineSetup setup(settings, {.watch = profile_ ? measured.profile.watcher() : nullptr, .sequence_tokens = sequence_tokens});
     std::cerr << setup.describe();
     check_context(setup, sequence_tokens);
+    measured.device = setup.device();
     ThroughputShape without = shape;
     without.models = {std::nullopt};
-    ThroughputReport report{.circumstances = circumstances_of(setup, shape)};
-    double last_seconds = 0.0;
+    ThroughputReport& report = measured.report;
+    report.circumstances = circumstances_of(setup, shape);
     std::uint64_t seed = 0;
     for (std::int64_t i = 0; i < repeat_; ++i) {
         if (against_base_) {
             ThroughputResult base = run_throughput(setup, without, ++seed);
             if (!report.base || base.seconds < report.base->seconds) report.base = std::move(base);
         }
-        profile.clear();
+        measured.profile.clear();
         ThroughputResult again = run_throughput(setup, shape, ++seed);
-        last_seconds = again.seconds;
+        measured.last_seconds = again.seconds;
         if (i == 0 || again.seconds < report.result.seconds) report.result = std::move(again);
     }
     report.memory_peak = memory_peak();
@@ -125,14 +168,7 @@ ExitCode BenchThroughputCommand::run() {
     } else {
         report.limits = gpu_limits(options.storage.quantize);
     }
-    std::string text = throughput_text(report);
-    Json json = throughput_json(report);
-    if (profile_) {
-        text += "\n" + profile.show(last_seconds, *report.limits);
-        json.set("profile", Json::object({{"seconds", last_seconds}, {"ops", profile.json(*report.limits)}}));
-    }
-    output_.print(text, json, options.isa, gpu_of(setup.device()));
-    return ExitCode::done;
+    return measured;
 }
 
 Json BenchThroughputCommand::circumstances_of(const EngineSetup& setup, const ThroughputShape& shape) const {

@@ -189,4 +189,29 @@ Json throughput_json(const ThroughputReport& report) {
     return json;
 }
 
+std::string curve_text(std::span<const CurvePoint> curve) {
+    std::vector<std::vector<std::string>> rows = {{"threads", "tokens/s", "by the first", "step", "of the limits", "memory's limit"}};
+    const auto rate_of = [](const Figures& figures) { return figures.tokens_in + figures.tokens_out; };
+    for (const CurvePoint& point : curve) {
+        const Figures figures = figures_of(point.report);
+        const bool limited = point.report.limits.has_value();
+        rows.push_back({show_count(point.threads), fmt::format("{:.0f}", rate_of(figures)),
+                        fmt::format("{:.2f}", rate_of(figures) / rate_of(figures_of(curve.front().report))),
+                        fmt::format("{:.2f} ms", figures.step_seconds * 1e3),
+                        limited ? show_percent(*figures.seconds_at_least, point.report.result.seconds) : "",
+                        limited ? show_giga(point.report.limits->bytes, "GB/s") : ""});
+    }
+    return show_table(rows, 0b111111);
+}
+
+Json curve_json(std::span<const CurvePoint> curve) {
+    Json points = Json::Array();
+    for (const CurvePoint& point : curve) {
+        Json json = Json::object({{"threads", point.threads}});
+        json.set("figures", throughput_json(point.report));
+        points.push(std::move(json));
+    }
+    return Json::object({{"curve", std::move(points)}});
+}
+
 }  // namespace lorry::ops

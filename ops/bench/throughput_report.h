@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "ops/bench/limits.h"
@@ -21,5 +23,15 @@ struct ThroughputReport {
 
 std::string throughput_text(const ThroughputReport& report);
 schema::Json throughput_json(const ThroughputReport& report);
+
+// How the throughput grows with the number of threads.
+struct CurvePoint {
+    std::int64_t threads = 0;
+    ThroughputReport report;
+};
+// A line for each point, compared with the first.
+std::string curve_text(std::span<const CurvePoint> curve);
+// As "curve" the threads of each point, and its figures with their circumstances.
+schema::Json curve_json(std::span<const CurvePoint> curve);
 
 }  // namespace lorry::ops

@@ -108,6 +108,37 @@ TEST_P(GoldenAdapter, FitsIntoItsSlotToTheByteAndAnswersAlikeFromThere) {
 
 const tests::Labelled gpu_adapters{"*/GoldenAdapter.*", {tests::Label::on_cuda}};
 const tests::Labelled gpu_adapters_with_asan{"*/GoldenAdapter.Gives*", {tests::Label::asan_cuda}};
+// Pins: the pool, the splits of the work and the order of sums on machines with many cores; here most threads wait for a core.
+TEST(Adapter, ManyThreadsGiveTheBitsOfOne) {
+    const std::string name = "all-linear";
+    const Golden golden = tests::read_golden(adapter_folder(name));
+    const kernels::StorageOptions bfloat16{.weights = kernels::Format::bfloat16};
+    kernels::StorageOptions int8 = bfloat16;
+    int8.quantize = kernels::Quantization::int8;
+    int8.kv = kernels::KvFormat::int8;
+    for (const kernels::StorageOptions& storage : {bfloat16, int8}) {
+        const auto logits_of = [&](int threads) {
+            const auto backend = kernels::make_cpu_backend({.threads = threads, .isa = {}, .storage = storage});
+            const auto model = engine::Model::load(checkpoint_folder(golden.base), *backend, StepDriver::rows_max, StepDriver::rows_max);
+            const auto adapter = tests::load_adapter(adapter_folder(name), *model, *backend);
+            StepDriver driver(*model, *backend);
+            std::vector<Sequence> sequences;
+            for (const tests::GoldenCase& one : golden.cases) {
+                sequences.push_back(driver.begin(one.prompt));
+                sequences.push_back(driver.begin(one.prompt, adapter->get()));
+            }
+            std::vector<Sequence*> batch;
+            for (Sequence& sequence : sequences) batch.push_back(&sequence);
+            driver.generate(batch, 4);
+            std::vector<std::vector<std::vector<float>>> logits;
+            for (Sequence& sequence : sequences) logits.push_back(std::move(sequence.logits));
+            return logits;
+        };
+        const auto alone = logits_of(1);
+        for (const int threads : {16, 64, 192}) EXPECT_EQ(logits_of(threads), alone) << threads << " threads";
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(tests::golden_names("adapters")), [](const auto& parameter) {
     std::string name = parameter.param;
     std::replace(name.begin(), name.end(), '-', '_');

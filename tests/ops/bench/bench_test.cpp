@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "engine/adapter.h"
 #include "engine/model.h"
@@ -356,6 +359,40 @@ TEST(Bench, FiguresForScriptsSayWhatTheyWereMeasuredOnAndWith) {
         EXPECT_EQ(members(json, {"lorry"}), version);
         for (const char* key : {"cpu", "chip", "isa", "date"}) EXPECT_FALSE(json.find(key)->as_string()->empty()) << key;
         EXPECT_NE(json.find("commit"), nullptr);
+    }
+}
+
+TEST(Bench, ACurveHasTheFiguresOfEachNumberOfThreads) {
+    const tests::TinyModel tiny;
+    const schema::Json json = json_of({"throughput", "--model", tiny.model.string(), "--input-tokens", "3", "--output-tokens", "2",
+                                       "--max-batch", "2", "--repeat", "1", "--device", "cpu", "--thread-counts", "1,3"});
+    const auto& curve = *json.find("curve")->as_array();
+    ASSERT_EQ(curve.size(), 2U);
+    EXPECT_EQ(members(curve[0], {"threads"}), "threads=1");
+    EXPECT_EQ(members(curve[1], {"threads"}), "threads=3");
+    EXPECT_EQ(members(*curve[1].find("figures"), {"model", "drawn_tokens"}), R"(model="tiny" drawn_tokens=16)");
+}
+
+TEST(Bench, ThePipelineRunsAllJobsWithoutTheModel) {
+    const tests::TinyModel tiny;
+    const std::string model = tiny.model.string();
+    const tests::TempFolder folder;
+    {
+        std::ofstream jobs(folder / "jobs.jsonl");
+        for (const auto& [id, name] : {std::pair("a", "base"), {"b", "base"}, {"c", "nobody"}}) {
+            jobs << fmt::format(R"({{"custom_id":"{}","method":"POST","url":"/v1/completions",)"
+                                R"("body":{{"model":"{}","prompt":[5,6,7],"max_tokens":5,"ignore_eos":true}}}})"
+                                "\n",
+                                id, name);
+        }
+    }
+    const schema::Json pipeline =
+        json_of({"pipeline", (folder / "jobs.jsonl").string(), "--model", model, "--device", "cpu", "--max-batch", "2", "--repeat", "2"});
+    EXPECT_EQ(members(pipeline, {"model", "weights", "max_batch", "jobs", "failed", "tokens", "repeats"}),
+              R"(model="tiny" weights="bfloat16" max_batch=2 jobs=3 failed=1 tokens=16 repeats=2)");
+    ASSERT_EQ(pipeline.find("threads")->as_array()->size(), 3U);
+    for (const schema::Json& thread : *pipeline.find("threads")->as_array()) {
+        EXPECT_GT(thread.find("seconds_per_token")->as_number(), 0.0) << thread.dump();
     }
 }
 
