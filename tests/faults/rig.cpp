@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -26,6 +27,7 @@ namespace {
 
 constexpr milliseconds turn{50};
 constexpr std::size_t cancels_per_turn = 8;
+constexpr std::array codecs = {"none", "gzip", "snappy", "lz4", "zstd"};
 
 std::atomic<int> was_interrupted = 0;
 
@@ -167,7 +169,9 @@ void Rig::send(std::vector<schema::JobRecord> records) {
         if (begin != std::string::npos) cancels_.push_back(value.substr(begin, value.find('"', begin) - begin));
     }
     tail_->expect(records.size());
-    produce_all(cluster_.config(), topics_.jobs(), records);
+    consumer::KafkaConfig compressing = cluster_.config();
+    compressing.passthrough["compression.codec"] = codecs[sendings_++ % codecs.size()];
+    produce_all(compressing, topics_.jobs(), records);
     counts_.jobs += records.size();
 }
 
@@ -245,7 +249,9 @@ void Rig::launch(int worker, const std::vector<std::string>& more) {
                                         "--step-time",
                                         options_.step_time,
                                         "--seed",
-                                        std::to_string(options_.seed + static_cast<std::uint64_t>(worker))};
+                                        std::to_string(options_.seed + static_cast<std::uint64_t>(worker)),
+                                        "--codec",
+                                        codecs[(options_.seed + static_cast<std::uint64_t>(worker)) % codecs.size()]};
     if (options_.at_least_once) command.emplace_back("--at-least-once");
     if (options_.careful_starts) command.insert(command.end(), {"--careful-starts", std::to_string(*options_.careful_starts)});
     command.insert(command.end(), more.begin(), more.end());

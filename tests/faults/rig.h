@@ -235,6 +235,7 @@ private:
     const schema::Topics topics_;
     std::mt19937_64 random_;
     JobMix mix_;
+    std::size_t sendings_ = 0;  // of jobs; each is compressed with the next codec
     RigCounts counts_;
     std::vector<Slot> slots_;
     std::vector<std::string> cancels_;  // not yet sent

@@ -36,6 +36,7 @@ constexpr std::string_view help =
   --step-time T            duration of the engine's steps (step_time.h)
   --seed S                 seed of those durations
   --deadline-ms N          how long brokers may be down
+  --codec C                compression of what the worker produces (none)
   --at-least-once          no transactions
   --careful-starts N       0: a job that kills its worker is not detected (consumer/careful_starts.h)
   --die-at NAME:COUNT      SIGKILL itself when it passes that fault point for the COUNTth time (consumer/kafka/fault_point.h)
@@ -134,7 +135,7 @@ void on_passing(const char* name) {
 
 void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     const consumer::KafkaConfig kafka{.brokers = arguments.text("brokers"),
-                                      .passthrough = {},
+                                      .passthrough = {{"compression.codec", arguments.text("codec", "none")}},
                                       .deadline_start = arguments.milliseconds("deadline-ms", 60'000),
                                       .deadline_later = arguments.milliseconds("deadline-ms", 60'000)};
     const schema::Topics topics{arguments.text("prefix")};
