@@ -20,7 +20,7 @@ constexpr std::uint32_t deaths_max = 3;
 
 void CarefulStarts::gone(const std::string& topic, std::int32_t partition) {
     const auto is_of = [&](const schema::Source& source) { return source.topic == topic && source.partition == partition; };
-    const auto is_gone = [&](const Waiting& waiting) { return is_of(waiting.delivery.record.source); };
+    const auto is_gone = [&](const Delivery& delivery) { return is_of(delivery.record.source); };
     std::erase_if(starting_, is_gone);
     std::erase_if(suspects_, [&](const auto& suspect) { return is_gone(suspect.second); });
     std::erase_if(group_, [&](const FinishedWork& running) { return is_of(running.source); });
@@ -45,7 +45,7 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out, Clock::t
             quiet_until_ = now + options_.quiet_max;
             overdue_ = 0;
         }
-        suspects_.emplace(deaths, Waiting{std::move(delivery)});
+        suspects_.emplace(deaths, std::move(delivery));
         return;
     }
     std::size_t& left = left_.at({source.topic, source.partition});
@@ -54,41 +54,38 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out, Clock::t
         return;
     }
     left -= left > 0 ? 1 : 0;
-    starting_.push_back({std::move(delivery)});
+    starting_.push_back(std::move(delivery));
 }
 
-bool CarefulStarts::may_start(Waiting& waiting, std::size_t at_once) {
-    const auto& [record, epoch, refusal] = waiting.delivery;
+bool CarefulStarts::may_start(const schema::Source& source, Epoch epoch, std::size_t at_once) {
+    if (tracker_.is_started(source, epoch)) return tracker_.start_is_committed(source, epoch);
     // Without room, be it in the metadata, it is tried again when other jobs have finished.
-    if (!waiting.counted) waiting.counted = tracker_.started() < at_once && tracker_.start(record.source, epoch).has_value();
-    if (!waiting.counted && tracker_.started() == 0 && tracker_.incomplete() <= this->waiting() + tracker_.waiting()) {
-        log_warning("{} [{}] offset {}: starts without being listed, because the commit metadata is full and nothing else runs",
-                    record.source.topic, record.source.partition, record.source.offset);
-        return true;
-    }
-    return waiting.counted && tracker_.start_is_committed(record.source, epoch);
+    if (tracker_.started() < at_once && tracker_.start(source, epoch)) return false;
+    if (tracker_.started() > 0 || tracker_.incomplete() > waiting() + tracker_.waiting()) return false;
+    log_warning("{} [{}] offset {}: starts without being listed, because the commit metadata is full and nothing else runs", source.topic,
+                source.partition, source.offset);
+    return true;
 }
 
 bool CarefulStarts::may_go_on(const schema::Source& source, Epoch epoch) {
-    OffsetTracker::Start start = tracker_.start_of_waiting(source, epoch);
-    if (start == OffsetTracker::Start::needed && tracker_.started() < options_.at_once && tracker_.start(source, epoch)) {
-        start = OffsetTracker::Start::counted;
-    }
-    const bool is_listed = start == OffsetTracker::Start::counted && tracker_.start_is_committed(source, epoch);
-    if (start != OffsetTracker::Start::not_needed && !is_listed) return false;
+    if (!tracker_.is_waiting(source, epoch)) return true;
+    const std::uint32_t own = tracker_.is_started(source, epoch) ? 1 : 0;
+    const bool is_suspect = tracker_.starts(source) > own;
+    if (wants_quiet() && !is_suspect) return false;
+    if (tracker_.must_start(source, epoch) && !may_start(source, epoch, options_.at_once)) return false;
     tracker_.go_on(source, epoch);
     return true;
 }
 
-void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max, Clock::time_point now) {
-    release_suspects(out, max, now);
+void CarefulStarts::release(std::vector<Delivery>& out, Clock::time_point now) {
+    release_suspects(out, now);
     if (wants_quiet()) return;
-    for (auto waiting = starting_.begin(); waiting != starting_.end() && out.size() < max;) {
-        if (may_start(*waiting, options_.at_once)) {
-            out.push_back(std::move(waiting->delivery));
-            waiting = starting_.erase(waiting);
+    for (auto next = starting_.begin(); next != starting_.end();) {
+        if (may_start(next->record.source, next->epoch, options_.at_once)) {
+            out.push_back(std::move(*next));
+            next = starting_.erase(next);
         } else {
-            ++waiting;
+            ++next;
         }
     }
 }
@@ -113,7 +110,7 @@ bool CarefulStarts::is_quiet(Clock::time_point now) {
 }
 
 // Suspects with the most deaths come first, and nothing else runs beside them, so that a death incriminates the group's members only.
-void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max, Clock::time_point now) {
+void CarefulStarts::release_suspects(std::vector<Delivery>& out, Clock::time_point now) {
     if (!is_quiet(now) || suspects_.empty() || !out.empty()) return;
     const std::uint32_t deaths = suspects_.begin()->first;
     if (!group_.empty() && group_deaths_ != deaths) return;
@@ -121,15 +118,16 @@ void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max
     std::size_t room = deaths + 1 < deaths_max ? options_.suspects_at_once : 1;
     room -= std::min(room, group_.size());
     std::vector<std::string> names;
-    for (auto next = suspects_.begin(); room > 0 && next != suspects_.end() && next->first == deaths && out.size() < max; --room) {
-        if (!may_start(next->second, std::numeric_limits<std::size_t>::max())) {
+    for (auto next = suspects_.begin(); room > 0 && next != suspects_.end() && next->first == deaths; --room) {
+        Delivery& suspect = next->second;
+        const schema::Source source = suspect.record.source;
+        if (!may_start(source, suspect.epoch, std::numeric_limits<std::size_t>::max())) {
             ++next;
             continue;
         }
-        const schema::Source& source = next->second.delivery.record.source;
         names.push_back(fmt::format("{} [{}] {}", source.topic, source.partition, source.offset));
-        group_.push_back({source, next->second.delivery.epoch});
-        out.push_back(std::move(next->second.delivery));
+        group_.push_back({source, suspect.epoch});
+        out.push_back(std::move(suspect));
         next = suspects_.erase(next);
     }
     if (names.empty()) return;

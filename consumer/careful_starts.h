@@ -38,34 +38,32 @@ public:
 
     // Delivers a polled job now, or keeps it until release().
     void take(Delivery delivery, std::vector<Delivery>& out, Clock::time_point now);
-    // Adds the jobs that may start by now to `out`, up to `max` in all.
-    void release(std::vector<Delivery>& out, std::size_t max, Clock::time_point now);
+    // Adds the jobs that may start by now to `out`, whether there is room for them or not: one that lacks room waits, and gives its place
+    // to others.
+    void release(std::vector<Delivery>& out, Clock::time_point now);
     // A delivered job waits for something other than the engine: it counts neither as started nor as running until may_go_on().
     void waits(const schema::Source& source, Epoch epoch) { tracker_.wait(source, epoch); }
-    // True once the job may run: at once, or when its new start is in a commit. Asked until it is true. Suspects run on beside others then.
+    // True once the job may run: when no suspects want quiet, and its new start, if it needs one, is in a commit. Asked until it is true.
+    // Suspects that have waited run on beside others.
     bool may_go_on(const schema::Source& source, Epoch epoch);
     std::size_t waiting() const { return starting_.size() + suspects_.size(); }
     // No more jobs should be polled for now.
     bool is_full() const { return options_.jobs > 0 && waiting() >= options_.jobs; }
 
 private:
-    struct Waiting {
-        Delivery delivery;
-        bool counted = false;  // its start is in the tracker
-    };
     // While suspects wait or run, nothing else is delivered.
     bool wants_quiet() const { return !suspects_.empty() || !group_.empty(); }
-    // True once a commit lists this start.
-    bool may_start(Waiting& waiting, std::size_t at_once);
-    void release_suspects(std::vector<Delivery>& out, std::size_t max, Clock::time_point now);
+    // Counts a start of this job if there is a place for it; true once a commit lists it.
+    bool may_start(const schema::Source& source, Epoch epoch, std::size_t at_once);
+    void release_suspects(std::vector<Delivery>& out, Clock::time_point now);
     // Nothing runs beside the group, except overdue jobs.
     bool is_quiet(Clock::time_point now);
 
     OffsetTracker& tracker_;
     const Options options_;
     std::map<std::pair<std::string, std::int32_t>, std::size_t> left_;  // careful starts to come, by partition
-    std::deque<Waiting> starting_;
-    std::multimap<std::uint32_t, Waiting, std::greater<>> suspects_;  // by deaths
+    std::deque<Delivery> starting_;
+    std::multimap<std::uint32_t, Delivery, std::greater<>> suspects_;  // by deaths
     std::uint32_t group_deaths_ = 0;
     std::vector<FinishedWork> group_;  // running suspects, all of group_deaths_ deaths
     Clock::time_point quiet_until_;    // while quiet is wanted: what runs at this time is overdue from then on

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "consumer/batch_failure.h"
+
 namespace lorry::consumer {
 namespace {
 
@@ -20,7 +22,8 @@ Generator::Generator(engine::Engine& engine, const CancelDirectory& cancels, Job
 void Generator::submit(Submission submission) {
     JobInWork& job = submission.job;
     if (!jobs_in_flight_.contains(job.source(), job.epoch)) return;
-    if (const auto failure = failure_before_start(job.job())) {
+    // A cancel that came before the submission, or a deadline that has passed: tend() reports only later cancels.
+    if (const auto failure = failure_before_start(job.job(), cancels_)) {
         job.run.finished = wall_now();
         publish({.job = std::move(job), .results = {}, .error = std::nullopt, .failure = failure, .ended = Clock::now()});
         return;
@@ -40,13 +43,6 @@ void Generator::submit(Submission submission) {
                                        .results = std::vector<std::optional<engine::Result>>(count),
                                        .missing = count,
                                        .started = std::nullopt});
-}
-
-// A cancel that came before the submission, or a deadline that has passed: tend() reports only later cancels.
-std::optional<schema::BatchFailure> Generator::failure_before_start(const schema::Job& job) const {
-    if (cancels_.is_cancelled(job)) return schema::BatchFailure::cancelled;
-    if (job.deadline && wall_now() >= *job.deadline) return schema::BatchFailure::expired;
-    return std::nullopt;
 }
 
 // Drops jobs of partitions that another member owns by now.

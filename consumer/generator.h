@@ -41,7 +41,6 @@ private:
     };
     using Active = std::map<JobKey, ActiveJob>;
 
-    std::optional<schema::BatchFailure> failure_before_start(const schema::Job& job) const;
     void drop_forgotten();
     void tend(Clock::time_point now);
     void take(engine::Result result);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "consumer/batch_failure.h"
 #include "consumer/reply.h"
 
 namespace lorry::consumer {
@@ -33,18 +34,24 @@ std::optional<schema::JobError> error_of_model(const schema::Job& job, const Mod
 
 }  // namespace
 
-Expected<schema::Job, schema::BadRecord> Intake::admit(const Delivery& delivery) const {
-    auto job = schema::parse_job(delivery.record, options_.parse);
-    if (!delivery.refusal) return job;
+Expected<AdmittedJob, schema::BadRecord> Intake::admit(const Delivery& delivery, Clock::time_point delivered) const {
+    const schema::JobRecord& record = delivery.record;
+    auto job = schema::parse_job(record, options_.parse);
     if (!job) {
-        job.error().error = *delivery.refusal;
-        return job;
+        if (delivery.refusal) job.error().error = *delivery.refusal;
+        return unexpected(std::move(job.error()));
     }
-    return unexpected(schema::BadRecord{.custom_id = std::move(job->custom_id),
-                                        .job_id = std::move(job->id),
-                                        .batch_id = std::move(job->batch_id),
-                                        .model = std::move(job->model),
-                                        .error = *delivery.refusal});
+    if (delivery.refusal) {
+        return unexpected(schema::BadRecord{.custom_id = std::move(job->custom_id),
+                                            .job_id = std::move(job->id),
+                                            .batch_id = std::move(job->batch_id),
+                                            .model = std::move(job->model),
+                                            .error = *delivery.refusal});
+    }
+    return AdmittedJob{.job = std::move(*job),
+                       .epoch = delivery.epoch,
+                       .delivered = delivered,
+                       .bytes = schema::text_bytes(record.key, record.value, record.headers)};
 }
 
 Refused Intake::refusal(Delivery delivery, schema::BadRecord bad) const {
@@ -65,6 +72,15 @@ Refused Intake::refusal(Delivery delivery, schema::BadRecord bad) const {
                                                      .headers = std::move(record.headers),
                                                      .error = bad.error}},
             .error = std::move(bad.error)};
+}
+
+Refused Intake::ended(const AdmittedJob& admitted, schema::BatchFailure failure) const {
+    schema::Run run = run_of(admitted.job);
+    run.finished = schema::Timestamp(std::chrono::milliseconds(run.attempt / 1000));
+    return {.outcome = {.source = admitted.job.source,
+                        .epoch = admitted.epoch,
+                        .record = failed_completion(admitted.job, std::move(run), failure)},
+            .error = {.code = schema::code_of(failure), .param = {}, .message = message_of(failure)}};
 }
 
 Expected<WeighedJob, Refused> Intake::weigh(AdmittedJob admitted, ModelName model) const {

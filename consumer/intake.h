@@ -48,9 +48,11 @@ public:
         : adapters_(adapters), preparer_(preparer), options_(std::move(options)) {}
 
     // The job in a delivery's record. An error that its source found comes before those of the codec.
-    Expected<schema::Job, schema::BadRecord> admit(const Delivery& delivery) const;
+    Expected<AdmittedJob, schema::BadRecord> admit(const Delivery& delivery, Clock::time_point delivered) const;
     // What is published for a delivery that was not admitted: an error under its custom_id, or a dead letter.
     Refused refusal(Delivery delivery, schema::BadRecord bad) const;
+    // What is published for a job that ended while it waited.
+    Refused ended(const AdmittedJob& admitted, schema::BatchFailure failure) const;
 
     // What the job's `model` means now.
     ModelName resolve(const AdmittedJob& admitted) const { return adapters_.resolve(admitted.job.model, admitted.delivered); }

@@ -18,7 +18,7 @@
 
 namespace lorry::consumer {
 
-// A job is added when it is delivered, weighed when its prompts are tokenized, started with its first step, ended when nothing more is
+// A job is added when it is delivered, weighed once there is room for it, started with its first step, ended when nothing more is
 // computed for it, and removed when its outcome is committed. A job is forgotten when its partition goes to another member: nothing more
 // is computed or published for it.
 class JobsInFlight {

@@ -174,9 +174,9 @@ void OffsetTracker::wait(const schema::Source& source, Epoch epoch) {
     const std::scoped_lock lock(mutex_);
     Partition* const partition = incomplete_at(source, epoch);
     if (partition == nullptr) return;
-    const auto [waiting, is_new] = partition->waiting.try_emplace(source.offset, false);
-    if (!is_new || partition->started.erase(source.offset) == 0) return;
-    waiting->second = true;
+    bool& must_start = partition->waiting[source.offset];
+    if (partition->started.erase(source.offset) == 0) return;
+    must_start = true;
     const auto start = partition->starts.find(source.offset);
     if (--start->second == 0) partition->starts.erase(start);
 }
@@ -192,13 +192,18 @@ bool OffsetTracker::is_waiting(const schema::Source& source, Epoch epoch) const 
     return partition != nullptr && partition->epoch == epoch && partition->waiting.contains(source.offset);
 }
 
-OffsetTracker::Start OffsetTracker::start_of_waiting(const schema::Source& source, Epoch epoch) const {
+bool OffsetTracker::must_start(const schema::Source& source, Epoch epoch) const {
     const std::scoped_lock lock(mutex_);
     const Partition* partition = find(source);
-    if (partition == nullptr || partition->epoch != epoch) return Start::not_needed;
+    if (partition == nullptr || partition->epoch != epoch) return false;
     const auto waiting = partition->waiting.find(source.offset);
-    if (waiting == partition->waiting.end() || !waiting->second) return Start::not_needed;
-    return partition->started.contains(source.offset) ? Start::counted : Start::needed;
+    return waiting != partition->waiting.end() && waiting->second;
+}
+
+bool OffsetTracker::is_started(const schema::Source& source, Epoch epoch) const {
+    const std::scoped_lock lock(mutex_);
+    const Partition* partition = find(source);
+    return partition != nullptr && partition->epoch == epoch && partition->started.contains(source.offset);
 }
 
 std::size_t OffsetTracker::started() const {

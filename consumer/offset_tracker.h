@@ -58,18 +58,15 @@ public:
     // the string would become too long: the job must then wait until others have finished.
     std::optional<std::uint32_t> start(const schema::Source& source, Epoch epoch);
 
-    // The job waits, and nothing of it is computed: if it was started here, that start no longer counts. No effect if it waits already (its
-    // new start goes on counting) or the epoch is over.
+    // The job waits, and nothing of it is computed: if it was started here, that start no longer counts. No effect if the epoch is over.
     void wait(const schema::Source& source, Epoch epoch);
-    // The job no longer waits. Call it once start_of_waiting is not_needed or its start was committed.
+    // The job no longer waits. Call it unless it must start, or once its start was committed.
     void go_on(const schema::Source& source, Epoch epoch);
     bool is_waiting(const schema::Source& source, Epoch epoch) const;
-    enum class Start : std::uint8_t {
-        not_needed,  // the job does not wait, or it was not started before it waited
-        needed,
-        counted,  // since it waits
-    };
-    Start start_of_waiting(const schema::Source& source, Epoch epoch) const;
+    // The job waits, and was started before it waited: it must be started again.
+    bool must_start(const schema::Source& source, Epoch epoch) const;
+    // The job was started by this member, and that start counts.
+    bool is_started(const schema::Source& source, Epoch epoch) const;
 
     // True while this member holds the partition under that epoch.
     bool is_current(const schema::Source& source, Epoch epoch) const;

@@ -1,4 +1,4 @@
-// Two queues and the bytes in them.
+// The queues and the bytes in them.
 #include "consumer/parked_jobs.h"
 
 #include <algorithm>
@@ -24,20 +24,27 @@ AdmittedJob ParkedJobs::pop(Awaited awaited) {
     return next;
 }
 
+std::size_t ParkedJobs::count() const {
+    std::size_t sum = 0;
+    for (const auto& jobs : queues_) sum += jobs.size();
+    return sum;
+}
+
 void ParkedJobs::drop(const std::vector<PartitionEpoch>& partitions) {
-    const auto goes = [&](const AdmittedJob& one) {
-        return std::ranges::any_of(partitions, [&](const PartitionEpoch& partition) {
-            return partition.topic == one.job.source.topic && partition.partition == one.job.source.partition &&
-                   partition.epoch == one.epoch;
-        });
-    };
-    for (auto& parked : queues_) {
-        std::erase_if(parked, [&](const AdmittedJob& one) {
-            if (!goes(one)) return false;
-            bytes_ -= one.bytes;
-            return true;
-        });
+    take_if([&](const AdmittedJob& job) { return is_of(job.job.source, job.epoch, partitions); });
+}
+
+std::vector<AdmittedJob> ParkedJobs::take_if(const std::function<bool(const AdmittedJob&)>& goes) {
+    std::vector<AdmittedJob> taken;
+    for (auto& jobs : queues_) {
+        const auto first = std::stable_partition(jobs.begin(), jobs.end(), [&](const AdmittedJob& job) { return !goes(job); });
+        for (auto job = first; job != jobs.end(); ++job) {
+            bytes_ -= job->bytes;
+            taken.push_back(std::move(*job));
+        }
+        jobs.erase(first, jobs.end());
     }
+    return taken;
 }
 
 }  // namespace lorry::consumer

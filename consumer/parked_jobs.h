@@ -1,11 +1,12 @@
-// Jobs that were read and cannot run yet, first in, first out. They hold their text and nothing else. Used by pipeline.cpp's intake thread
-// only.
+// Jobs that were read and cannot run yet, in one queue for each reason. They hold their text and nothing else. Used by pipeline.cpp's
+// intake thread only.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "consumer/intake.h"
@@ -15,9 +16,11 @@ namespace lorry::consumer {
 
 // What a parked job waits for.
 enum class Awaited : std::uint8_t {
-    name,  // the registration of its adapter
-    room,  // that other jobs end, or that its start is committed
+    name,        // the registration of its adapter
+    room,        // that other jobs end
+    large_room,  // that other large jobs end
 };
+inline constexpr std::size_t awaited_count = 3;
 
 class ParkedJobs {
 public:
@@ -27,15 +30,17 @@ public:
     AdmittedJob pop(Awaited awaited);
 
     std::size_t count(Awaited awaited) const { return queue(awaited).size(); }
-    std::size_t count() const { return count(Awaited::name) + count(Awaited::room); }
+    std::size_t count() const;
     std::int64_t bytes() const { return bytes_; }  // of their records
     void drop(const std::vector<PartitionEpoch>& partitions);
+    // Takes out all jobs for which `goes` is true.
+    std::vector<AdmittedJob> take_if(const std::function<bool(const AdmittedJob&)>& goes);
 
 private:
     std::deque<AdmittedJob>& queue(Awaited awaited) { return queues_[static_cast<std::size_t>(awaited)]; }
     const std::deque<AdmittedJob>& queue(Awaited awaited) const { return queues_[static_cast<std::size_t>(awaited)]; }
 
-    std::array<std::deque<AdmittedJob>, 2> queues_;
+    std::array<std::deque<AdmittedJob>, awaited_count> queues_;
     std::int64_t bytes_ = 0;
 };
 

@@ -2,11 +2,14 @@
 #include "consumer/pipeline.h"
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 #include <future>
 #include <mutex>
 #include <thread>
+#include <utility>
 
+#include "consumer/batch_failure.h"
 #include "consumer/bounded_queue.h"
 #include "consumer/generator.h"
 #include "consumer/intake.h"
@@ -24,7 +27,8 @@ constexpr std::chrono::milliseconds idle_commit_interval{20};
 constexpr std::chrono::seconds report_interval{2};
 constexpr std::size_t publications_max = 4096;
 constexpr std::size_t polled_max = 256;      // at a time, as their bytes are not known before
-constexpr std::size_t retried_max = 512;     // jobs whose model's name is looked up again at a time
+constexpr std::size_t retried_max = 512;     // jobs that wait for a name which is looked up again, at a time
+constexpr std::chrono::seconds parked_look_interval{1};  // between two looks for cancelled and expired jobs among all that are parked
 constexpr std::size_t parked_share_max = 8;  // in windows of in_flight_max: jobs that may be parked
 
 }  // namespace
@@ -49,16 +53,22 @@ struct Pipeline::State final : RevocationHandler {
 
     // Intake.
     void receive(Delivery delivery);
-    void prepare(AdmittedJob admitted);
+    void prepare(AdmittedJob admitted, std::optional<Awaited> from = {});
+    void start(WeighedJob weighed);
+    bool has_ended(const AdmittedJob& admitted);
     void retry_parked();
+    void retry_starts();
+    void end_parked();
     void update_observer();
+    std::size_t working() const;
     std::size_t room() const;
-    bool has_room(const JobWeight& weight);
-    void park(Awaited awaited, AdmittedJob admitted);
+    std::optional<Awaited> lacks(const std::optional<JobWeight>& weight, std::optional<Awaited> from);
+    void park(Awaited awaited, AdmittedJob admitted, std::optional<Awaited> from);
     void refuse(Refused refused);
 
     void drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) override;
     void lost(const std::vector<PartitionEpoch>& partitions) override;
+    void drop_waiting(const std::vector<PartitionEpoch>& partitions);
     void end_generating(std::thread& generating);
     void end_publishing(std::thread& publishing);
     void set_publishing_since(std::optional<Clock::time_point> time);
@@ -78,9 +88,11 @@ struct Pipeline::State final : RevocationHandler {
     BoundedQueue<Submission> submissions;    // intake -> generate
     BoundedQueue<Publication> publications;  // intake and generate -> publish
 
-    Intake intake;  // intake thread, with the next three
+    Intake intake;  // intake thread, with the next five
     ParkedJobs parked;
-    bool is_full = false;  // the first job that waits for room finds none until others end
+    std::deque<WeighedJob> starting;  // jobs that have waited, and now have room: each waits until its source lets it go on
+    bool is_full = false;             // the first job that waits for room finds none until others end
+    Clock::time_point next_look{};
     Clock::time_point next_report{};
 
     Generator generator;  // engine thread
@@ -124,7 +136,8 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         retry_parked();
         if (parts.source.exhausted() && jobs_in_flight.total() == 0) break;
         const bool may_park = parked.count() < parked_share_max * options.in_flight_max && parked.bytes() < limits.bytes / 2;
-        const std::size_t wanted = may_park ? std::min(room(), polled_max) : 0;
+        const bool has_bytes = !jobs_in_flight.taken().exceeds(limits.all());  // refused records may take more
+        const std::size_t wanted = may_park && has_bytes ? std::min(room(), polled_max) : 0;
         for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
         update_observer();
         check_commit();
@@ -132,13 +145,14 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
 }
 
-// How many more jobs may be polled. Parked jobs do not count: they have a limit of their own.
-std::size_t Pipeline::State::room() const {
-    if (is_full) return 0;
+// Parked jobs do not count: they have limits of their own.
+std::size_t Pipeline::State::working() const {
     const std::size_t inside = jobs_in_flight.total();
-    const std::size_t working = inside - std::min(inside, parked.count());
-    return options.in_flight_max - std::min(options.in_flight_max, working);
+    return inside - std::min(inside, parked.count());
 }
+
+// How many more jobs may be polled or retried.
+std::size_t Pipeline::State::room() const { return is_full ? 0 : options.in_flight_max - std::min(options.in_flight_max, working()); }
 
 // Without this check the worker would stay in the group, and its partitions would never be processed again.
 void Pipeline::State::check_commit() const {
@@ -198,49 +212,95 @@ void Pipeline::State::publish_loop() {
 void Pipeline::State::receive(Delivery delivery) {
     const Clock::time_point delivered = Clock::now();
     const Epoch epoch = delivery.epoch;
-    auto job = intake.admit(delivery);
-    jobs_in_flight.add(delivery.record.source, epoch, job ? job->id : job.error().job_id, delivered);
-    if (!job) return refuse(intake.refusal(std::move(delivery), std::move(job.error())));
-    parts.observer.on_admitted(*job);
-    const auto bytes = static_cast<std::int64_t>(delivery.record.value ? delivery.record.value->size() : 0);
-    prepare({.job = std::move(*job), .epoch = epoch, .delivered = delivered, .bytes = bytes});
+    const schema::JobRecord& record = delivery.record;
+    auto admitted = intake.admit(delivery, delivered);
+    jobs_in_flight.add(record.source, epoch, admitted ? admitted->job.id : admitted.error().job_id, delivered);
+    if (!admitted) {
+        // It needs no room, but takes memory until it is committed.
+        jobs_in_flight.weigh(record.source, epoch, {.bytes = schema::text_bytes(record.key, record.value, record.headers)});
+        return refuse(intake.refusal(std::move(delivery), std::move(admitted.error())));
+    }
+    parts.observer.on_admitted(admitted->job);
+    prepare(std::move(*admitted));
 }
 
-// Resolves the model, tokenizes and weighs; the job then goes to the engine, or is parked or refused.
-void Pipeline::State::prepare(AdmittedJob admitted) {
+// Resolves the model, tokenizes, weighs and takes room; the job then starts, or is parked or refused. `from`: where it was parked.
+void Pipeline::State::prepare(AdmittedJob admitted, std::optional<Awaited> from) {
+    if (has_ended(admitted)) return;
     ModelName model = intake.resolve(admitted);
-    if (model.kind == ModelName::Kind::not_yet) return park(Awaited::name, std::move(admitted));
-    if (is_full || (admitted.weight && !has_room(*admitted.weight))) return park(Awaited::room, std::move(admitted));
-    const bool may_go_on = !model.can_run() || parts.source.may_go_on(admitted.job.source, admitted.epoch);
-    if (!may_go_on) return park(Awaited::room, std::move(admitted));
+    if (model.kind == ModelName::Kind::not_yet) return park(Awaited::name, std::move(admitted), from);
+    if (model.can_run()) {
+        if (const auto awaited = lacks(admitted.weight, from)) return park(*awaited, std::move(admitted), from);
+    }
     auto weighed = intake.weigh(std::move(admitted), std::move(model));
     if (!weighed) return refuse(std::move(weighed.error()));
-    if (!has_room(weighed->tokenized.weight)) return park(Awaited::room, std::move(*weighed).untokenized());
-    jobs_in_flight.weigh(weighed->tokenized.plan.job.source, weighed->epoch, weighed->tokenized.weight);
-    submissions.push(intake.expand(std::move(*weighed)));
+    const JobWeight weight = weighed->tokenized.weight;
+    if (const auto awaited = lacks(weight, from)) return park(*awaited, std::move(*weighed).untokenized(), from);
+    jobs_in_flight.weigh(weighed->tokenized.plan.job.source, weighed->epoch, weight);
+    start(std::move(*weighed));
 }
 
-bool Pipeline::State::has_room(const JobWeight& weight) {
-    const JobsInFlight::Room room = jobs_in_flight.room_for(weight);
-    is_full = room == JobsInFlight::Room::full;
-    return room == JobsInFlight::Room::free;
+// The job has its room. It keeps it while its source does not let it go on, so that nobody who comes later can take it.
+void Pipeline::State::start(WeighedJob weighed) {
+    if (!parts.source.may_go_on(weighed.tokenized.plan.job.source, weighed.epoch)) return starting.push_back(std::move(weighed));
+    submissions.push(intake.expand(std::move(weighed)));
 }
 
-// A job that finds the window full keeps its turn, so that it starts however many smaller ones follow. A large one that waits for other
-// large ones lets the rest pass.
-void Pipeline::State::park(Awaited awaited, AdmittedJob admitted) {
+// Publishes the end of a job that was cancelled or has expired.
+bool Pipeline::State::has_ended(const AdmittedJob& admitted) {
+    const auto reason = failure_before_start(admitted.job, parts.cancels);
+    if (reason) refuse(intake.ended(admitted, *reason));
+    return reason.has_value();
+}
+
+// What a job that is resolved lacks, whose weight may not be known yet. Large jobs begin in the order in which they came.
+std::optional<Awaited> Pipeline::State::lacks(const std::optional<JobWeight>& weight, std::optional<Awaited> from) {
+    if (is_full || working() > options.in_flight_max) return Awaited::room;
+    if (!weight) return std::nullopt;
+    const bool large = weight->exceeds(limits.large());
+    if (large && from != Awaited::large_room && parked.count(Awaited::large_room) > 0) return Awaited::large_room;
+    switch (jobs_in_flight.room_for(*weight)) {
+        case JobsInFlight::Room::free: return std::nullopt;
+        case JobsInFlight::Room::full_for_large: return Awaited::large_room;
+        case JobsInFlight::Room::full: is_full = true; return large ? Awaited::large_room : Awaited::room;
+    }
+    CHECK(false, "there is room or not");
+}
+
+// A job that still lacks room keeps its turn, so that it starts however many others follow.
+void Pipeline::State::park(Awaited awaited, AdmittedJob admitted, std::optional<Awaited> from) {
     parts.source.waits(admitted.job.source, admitted.epoch);
-    if (awaited == Awaited::room && is_full && admitted.weight) return parked.push_first(awaited, std::move(admitted));
-    parked.push(awaited, std::move(admitted));
+    const bool keeps_turn = awaited == from && awaited != Awaited::name;
+    keeps_turn ? parked.push_first(awaited, std::move(admitted)) : parked.push(awaited, std::move(admitted));
 }
 
-// A job that still has to wait goes back to its queue.
+// The longest waiting first: those that have room, then large ones, which smaller ones could pass for ever.
 void Pipeline::State::retry_parked() {
     is_full = false;
-    for (std::size_t left = parked.count(Awaited::room); left > 0 && room() > 0; --left) prepare(parked.pop(Awaited::room));
-    for (std::size_t left = std::min(parked.count(Awaited::name), retried_max); left > 0 && room() > 0; --left) {
-        prepare(parked.pop(Awaited::name));
+    retry_starts();
+    end_parked();
+    for (const Awaited awaited : {Awaited::large_room, Awaited::room}) {
+        for (std::size_t before = parked.count(awaited); before > 0 && room() > 0; before = parked.count(awaited)) {
+            prepare(parked.pop(awaited), awaited);
+            if (parked.count(awaited) == before) break;  // the first one still lacks room
+        }
     }
+    for (std::size_t left = std::min(parked.count(Awaited::name), retried_max); left > 0 && room() > 0; --left) {
+        prepare(parked.pop(Awaited::name), Awaited::name);
+    }
+}
+
+void Pipeline::State::retry_starts() {
+    for (std::deque<WeighedJob> waiting = std::exchange(starting, {}); WeighedJob & job : waiting) start(std::move(job));
+}
+
+// Ends cancelled and expired jobs, also those whose turn has not come.
+void Pipeline::State::end_parked() {
+    const Clock::time_point now = Clock::now();
+    if (now < next_look) return;
+    next_look = now + parked_look_interval;
+    const auto ended = [&](const AdmittedJob& job) { return failure_before_start(job.job, parts.cancels).has_value(); };
+    for (const AdmittedJob& job : parked.take_if(ended)) has_ended(job);
 }
 
 // While the queue is full, the publisher may be stuck: checks for an overdue commit.
@@ -254,7 +314,7 @@ void Pipeline::State::refuse(Refused refused) {
 // then takes release_timeout at most. Both together stay far below the time after which the group removes a silent member. Does not depend
 // on the engine: the jobs that it still computes are forgotten, and the generator drops them.
 void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) {
-    parked.drop(partitions);
+    drop_waiting(partitions);
     jobs_in_flight.forget_waiting(partitions);
     const auto has_failed = [&] { return failed.load(); };
     if (jobs_in_flight.wait_until_none(partitions, deadline, has_failed)) return;
@@ -267,8 +327,13 @@ void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock
 
 // Does not wait: neither for the engine, nor for a commit that may no longer succeed.
 void Pipeline::State::lost(const std::vector<PartitionEpoch>& partitions) {
-    parked.drop(partitions);
+    drop_waiting(partitions);
     jobs_in_flight.forget(partitions);
+}
+
+void Pipeline::State::drop_waiting(const std::vector<PartitionEpoch>& partitions) {
+    parked.drop(partitions);
+    std::erase_if(starting, [&](const WeighedJob& job) { return is_of(job.tokenized.plan.job.source, job.epoch, partitions); });
 }
 
 // The thread only has to end its step. A thread that hangs cannot be ended, but the process can: other workers take over its jobs.

@@ -3,41 +3,19 @@
 
 #include <algorithm>
 
+#include "consumer/batch_failure.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
 namespace {
 
-const char* message_of(schema::BatchFailure failure) {
-    switch (failure) {
-        case schema::BatchFailure::expired: return "the job's deadline passed before it was finished";
-        case schema::BatchFailure::cancelled: return "the job was cancelled";
-        case schema::BatchFailure::request_timeout: return "the job ran longer than the worker's job_timeout";
-    }
-    CHECK(false, "every batch failure is explained");
-}
-
-schema::JobState state_of(schema::BatchFailure failure) {
-    switch (failure) {
-        case schema::BatchFailure::expired: return schema::JobState::expired;
-        case schema::BatchFailure::cancelled: return schema::JobState::cancelled;
-        case schema::BatchFailure::request_timeout: return schema::JobState::failed;
-    }
-    CHECK(false, "every batch failure has a state");
-}
-
 schema::Completion completion_of(const ReplyContext& context, const JobEnded& ended) {
     if (ended.error) return error_completion(ended.job.job(), ended.job.run, *ended.error);
+    if (ended.failure) return failed_completion(ended.job.job(), ended.job.run, *ended.failure);
     schema::Completion completion = completion_for(ended.job.job(), ended.job.run);
-    if (ended.failure) {
-        completion.failure = ended.failure;
-        completion.failure_message = message_of(*ended.failure);
-        completion.state = state_of(*ended.failure);
-    } else {
-        Reply reply = make_reply(context, ended.job.plan, ended.results, *ended.job.run.finished);
-        completion.body = std::move(reply.body);
-        completion.usage = reply.usage;
-    }
+    Reply reply = make_reply(context, ended.job.plan, ended.results, *ended.job.run.finished);
+    completion.body = std::move(reply.body);
+    completion.usage = reply.usage;
     return completion;
 }
 
@@ -95,9 +73,10 @@ void Publisher::publish(StillRunning running) {
 
 void Publisher::publish(Refused refused) {
     const Outcome& outcome = refused.outcome;
+    if (!is_ours(outcome.source, outcome.epoch)) return;
     if (const auto* letter = std::get_if<schema::DeadLetter>(&outcome.record)) {
         observer_.on_dead_letter(*letter);
-    } else if (is_ours(outcome.source, outcome.epoch)) {
+    } else {
         const auto& completion = std::get<schema::Completion>(outcome.record);
         observer_.on_finished({.run = completion.run, .state = completion.state, .error = text_of(refused.error), .usage = {}});
     }

@@ -38,6 +38,8 @@ struct PartitionEpoch {
     std::int32_t partition = 0;
     Epoch epoch = 0;
 };
+// Whether the source's partition, in that epoch, is one of these.
+bool is_of(const schema::Source& source, Epoch epoch, const std::vector<PartitionEpoch>& partitions);
 
 // How a source tells the pipeline that partitions are revoked. Called from within JobSource::poll or close, on the intake thread.
 class RevocationHandler {
@@ -54,15 +56,17 @@ public:
 class JobSource {
 public:
     virtual ~JobSource() = default;
-    // The next deliveries, at most `max`, in order within a partition. Waits up to timeout and may return none. With max = 0 it serves the
-    // group without taking a job. Throws when the world is bad.
+    // The next deliveries, in order within a partition: at most `max` that it reads now, and those that it read before and held back until
+    // they may start. Waits up to timeout and may return none. With max = 0 it serves the group and reads none. Throws when the world is
+    // bad.
     virtual std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) = 0;
     // True if no more jobs will come (the end of a file; never for Kafka).
     virtual bool exhausted() const = 0;
-    // A delivered job waits for something other than the engine, such as its adapter's registration: it holds up no other job's start, and
-    // its own start does not count. No effect on a job that waits already.
+    // A delivered job waits for its adapter's registration or for room: it holds up no other job's start, and its own start does not count.
+    // May be called again, also after may_go_on().
     virtual void waits(const schema::Source&, Epoch) {}
-    // Whether a job that waits may run; asked again until it may. True for any other job. Not asked for a job that is refused.
+    // Whether a job that has waited, and now lacks nothing else, may run; asked again until it may. True for any other job. Not asked for a
+    // job that is refused.
     virtual bool may_go_on(const schema::Source&, Epoch) { return true; }
     // Jobs not yet polled, if known: for progress and the backlog metric.
     virtual std::optional<std::int64_t> backlog() = 0;

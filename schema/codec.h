@@ -21,6 +21,8 @@ struct JobRecord {
     std::vector<Header> headers;
     std::optional<Timestamp> timestamp;
 };
+// Bytes of key, value and headers.
+std::int64_t text_bytes(const std::optional<std::string>& key, const std::optional<std::string>& value, std::span<const Header> headers);
 
 // A record that is not a valid job. With a custom_id it becomes an error completion, without one a dead letter.
 struct BadRecord {
@@ -32,7 +34,7 @@ struct BadRecord {
 };
 
 struct ParseLimits {
-    std::size_t bytes_max = 1 << 20;           // of the value; a larger one is payload_too_large
+    std::size_t bytes_max = 1 << 20;           // of the value, and of key and headers; more is payload_too_large
     std::size_t scanned_bytes_max = 64 << 20;  // a larger one is not searched for its custom_id
 };
 
@@ -78,7 +80,8 @@ std::string encode_completion(const Completion& completion);           // value 
 std::vector<Header> completion_headers(const Completion& completion);  // source, attempt and batch_id, then the job's own
 std::string encode_chunk(const Chunk& chunk);
 std::string encode_status(const Status& status);
-std::vector<Header> dead_letter_headers(const DeadLetter& letter);  // __connect.errors.* as Kafka Connect (KIP-298)
+// The letter's own headers, then __connect.errors.* as in Kafka Connect (KIP-298).
+std::vector<Header> dead_letter_headers(const DeadLetter& letter);
 std::string encode_adapter(const AdapterRegistration& adapter);
 std::string encode_cancel(const Cancel& cancel);
 

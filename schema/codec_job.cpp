@@ -126,6 +126,12 @@ const std::string* find_header(std::span<const Header> headers, std::string_view
     return last == headers.rend() ? nullptr : &last->second;
 }
 
+std::int64_t text_bytes(const std::optional<std::string>& key, const std::optional<std::string>& value, std::span<const Header> headers) {
+    std::size_t bytes = (key ? key->size() : 0) + (value ? value->size() : 0);
+    for (const auto& [name, text] : headers) bytes += name.size() + text.size();
+    return static_cast<std::int64_t>(bytes);
+}
+
 Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& limits) {
     Job job;
     job.source = record.source;
@@ -146,15 +152,17 @@ Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& l
         return refuse({.code = ErrorCode::null_value, .param = "", .message = "the record has a null value; a job is a JSON object"});
     }
     const std::string& text = *record.value;
-    if (text.size() > limits.bytes_max) {
+    const std::int64_t beside = text_bytes(record.key, std::nullopt, record.headers);
+    if (std::max(text.size(), static_cast<std::size_t>(beside)) > limits.bytes_max) {
         if (text.size() <= limits.scanned_bytes_max) {
             const auto custom_id = scan_string_member(text, "custom_id");
             if (custom_id && custom_id->size() <= id_bytes_max) job.custom_id = *custom_id;
         }
-        return refuse(
-            {.code = ErrorCode::payload_too_large,
-             .param = "",
-             .message = fmt::format("the job has {} bytes; allowed are up to {}: shorten or split it", text.size(), limits.bytes_max)});
+        const std::string what = text.size() > limits.bytes_max ? fmt::format("the job has {} bytes", text.size())
+                                                                : fmt::format("key and headers of the job have {} bytes", beside);
+        return refuse({.code = ErrorCode::payload_too_large,
+                       .param = "",
+                       .message = fmt::format("{}; allowed are up to {}: shorten or split it", what, limits.bytes_max)});
     }
     auto line = Json::parse(text);
     if (!line) return refuse({.code = ErrorCode::invalid_json, .param = "", .message = "the job is not JSON: " + line.error()});

@@ -32,10 +32,11 @@ std::size_t bytes_of(const OutboxRecord& record);
 struct OutboxEntry {
     schema::Source source;
     Epoch epoch = 0;
-    std::vector<OutboxRecord> records;  // the result or the dead letter first
+    std::vector<OutboxRecord> records = {};  // the result or the dead letter first
     std::size_t bytes = 0;
     // What an error needs that is published instead of the result; its body is empty. nullopt: a dead letter.
-    std::optional<schema::Completion> completion;
+    std::optional<schema::Completion> completion = {};
+    std::size_t producer_headers = 0;  // of a dead letter: the first headers of its record, which the job's producer wrote
     std::uint32_t rejections = 0;  // how often a broker or the client refused one of its records
 };
 

@@ -48,10 +48,10 @@ void KafkaSink::put(OutboxEntry entry) {
 }
 
 OutboxEntry KafkaSink::entry_of(Outcome outcome) {
-    OutboxEntry entry{
-        .source = std::move(outcome.source), .epoch = outcome.epoch, .records = {}, .bytes = 0, .completion = {}, .rejections = 0};
+    OutboxEntry entry{.source = std::move(outcome.source), .epoch = outcome.epoch};
     if (auto* letter = std::get_if<schema::DeadLetter>(&outcome.record)) {
         ++counters_.dead_letters;
+        entry.producer_headers = letter->headers.size();
         std::vector<schema::Header> headers = with_topic_id(schema::dead_letter_headers(*letter));
         entry.records.push_back({.topic = options_.topics.dlq(),
                                  .partition = letter->source.partition % options_.dlq_partitions,
@@ -60,6 +60,7 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
                                  .headers = std::move(headers)});
         entry.bytes = bytes_of(entry.records.back());
         if (entry.bytes > options_.limits.dlq) leave_out_value(entry);
+        if (entry.bytes > options_.limits.dlq) leave_out_key_and_headers(entry);
         return entry;
     }
     ++counters_.completions;
@@ -90,14 +91,12 @@ void KafkaSink::leave_out_value(OutboxEntry& entry) {
     entry.bytes = bytes_of(record);
 }
 
-// If that is not enough, also without its key and the producer's headers.
+// If that is not enough, also without its key and the producer's headers, whatever their names.
 void KafkaSink::leave_out_key_and_headers(OutboxEntry& entry) {
     OutboxRecord& record = entry.records.front();
     record.key.reset();
-    std::erase_if(record.headers, [](const schema::Header& header) {
-        const std::string& name = header.first;
-        return !name.starts_with("__connect.errors.") && !name.starts_with("lorry.") && name != schema::source_topic_id_header;
-    });
+    const auto begin = record.headers.begin();
+    record.headers.erase(begin, begin + static_cast<std::ptrdiff_t>(std::exchange(entry.producer_headers, 0)));
     entry.bytes = bytes_of(record);
 }
 

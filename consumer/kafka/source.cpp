@@ -138,7 +138,7 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         serve_undecided();
         finish_take_over();
         go_on_after_resets();
-        careful_.release(deliveries, max, Clock::now());
+        careful_.release(deliveries, Clock::now());
         read(deliveries, max);
         const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
         if (!deliveries.empty() || left <= milliseconds(0)) break;

@@ -33,14 +33,10 @@ public:
 
 // As the pipeline's intake does it, except that nothing is parked: all adapters are known, and one job is there at a time.
 Expected<consumer::Submission, schema::JobError> prepare(const consumer::Delivery& delivery, consumer::Intake& intake) {
-    auto job = intake.admit(delivery);
-    if (!job) return unexpected(std::move(job.error().error));
-    consumer::AdmittedJob admitted{.job = std::move(*job),
-                                   .epoch = delivery.epoch,
-                                   .delivered = Clock::now(),
-                                   .bytes = std::ssize(delivery.record.value.value_or(""))};
-    consumer::ModelName model = intake.resolve(admitted);
-    auto weighed = intake.weigh(std::move(admitted), std::move(model));
+    auto admitted = intake.admit(delivery, Clock::now());
+    if (!admitted) return unexpected(std::move(admitted.error().error));
+    consumer::ModelName model = intake.resolve(*admitted);
+    auto weighed = intake.weigh(std::move(*admitted), std::move(model));
     if (!weighed) return unexpected(std::move(weighed.error().error));
     return intake.expand(std::move(*weighed));
 }

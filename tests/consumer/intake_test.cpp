@@ -22,9 +22,9 @@ struct Rig {
     AdmittedJob admitted(const std::string& model, const std::string& prompt, std::int64_t offset = 7) {
         const Delivery delivery = delivery_of(
             R"({"custom_id":"a","url":"/v1/completions","body":{"model":")" + model + R"(","prompt":)" + prompt + "}}", offset);
-        auto job = intake().admit(delivery);
-        CHECK(job.has_value(), "the test's job is good");
-        return {.job = std::move(*job), .epoch = 3, .delivered = Clock::now()};
+        auto admitted = intake().admit(delivery, Clock::now());
+        CHECK(admitted.has_value(), "the test's job is good");
+        return std::move(*admitted);
     }
     Expected<WeighedJob, Refused> weigh(AdmittedJob admitted) {
         ModelName model = intake().resolve(admitted);
@@ -72,14 +72,14 @@ TEST(IntakeTest, ARefusedJobIsPublishedAsAnErrorUnderItsIdWithItsOwnHeaders) {
 TEST(IntakeTest, ADeliveryThatIsNoJobIsAnErrorWithAnIdAndADeadLetterWithout) {
     Rig rig;
     Delivery with_id = Rig::delivery_of(R"({"custom_id":"a","url":"/nowhere","body":{}})", 1);
-    auto bad = rig.intake().admit(with_id);
+    auto bad = rig.intake().admit(with_id, Clock::now());
     ASSERT_FALSE(bad);
     const Refused error = rig.intake().refusal(std::move(with_id), std::move(bad.error()));
     EXPECT_EQ(std::get<schema::Completion>(error.outcome.record).custom_id, "a");
     EXPECT_EQ(error.error.code, schema::ErrorCode::unsupported_url);
 
     Delivery nameless = Rig::delivery_of("not JSON", 2);
-    auto worse = rig.intake().admit(nameless);
+    auto worse = rig.intake().admit(nameless, Clock::now());
     ASSERT_FALSE(worse);
     const Refused refused = rig.intake().refusal(std::move(nameless), std::move(worse.error()));
     const auto& letter = std::get<schema::DeadLetter>(refused.outcome.record);
@@ -97,7 +97,7 @@ TEST(IntakeTest, WhatTheSourceSaysComesBeforeTheCodec) {
          {R"({"custom_id":"a","url":"/v1/completions","body":{"model":"base","prompt":"x"}})", R"({"custom_id":"a"})"}) {
         Delivery delivery = Rig::delivery_of(value, 1);
         delivery.refusal = schema::JobError{.code = schema::ErrorCode::worker_crashed, .param = {}, .message = "three times"};
-        const auto bad = rig.intake().admit(delivery);
+        const auto bad = rig.intake().admit(delivery, Clock::now());
         ASSERT_FALSE(bad) << value;
         EXPECT_EQ(bad.error().custom_id, "a");
         EXPECT_EQ(bad.error().error.code, schema::ErrorCode::worker_crashed);

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::string_view help = R"(usage: lorry_faults [--scenario NAME]... [--mix] [OPTION]...
 Starts its own Kafka (ops/kafka) and workers with a fake engine, produces jobs of all kinds, compressed with every codec in turn, breaks
-things, heals them, and checks from committed records alone that every job ended exactly once. The exit code is 1 if one did not; logs and ledgers are then kept.
+things, heals them, and checks from committed records alone that every job ended exactly once. The exit code is 1 if one did not; logs and
+ledgers are then kept.
 
   --scenario NAME   play one fault; may be repeated (default without --mix: all faults, each with its own topics)
   --mix             play faults in one long run: each once in random order, then random faults

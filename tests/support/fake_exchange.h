@@ -40,6 +40,9 @@ public:
     }
     // Never exhausted: only request_stop ends the pipeline.
     void stay_open() { stays_open_ = true; }
+    // Decides whether the job at an offset may run; also called for jobs that never waited.
+    std::function<bool(std::int64_t offset)> lets_go_on = nullptr;
+    bool may_go_on(const schema::Source& source, consumer::Epoch) override { return !lets_go_on || lets_go_on(source.offset); }
 
     std::vector<consumer::Delivery> poll(std::chrono::milliseconds, std::size_t max, consumer::RevocationHandler& handler) override {
         for (auto action = actions_.begin(); action != actions_.end() && action->first <= delivered_; action = actions_.erase(action)) {

@@ -198,6 +198,30 @@ TEST_F(KafkaMemberTest, ADeadLetterThatIsTooLargeGoesWithoutItsValue) {
     close(member);
 }
 
+// Pins: headers named like ours were kept, so that each worker which took the job over ended because it could not publish the letter.
+TEST_F(KafkaMemberTest, ADeadLetterThatIsStillTooLargeGoesWithoutKeyAndHeadersWhateverTheirNames) {
+    submit_jobs(config, topics, 0, 1);
+    KafkaMember member(config, member_options("one"));
+    const auto jobs = poll_jobs(member, handler, 1);
+    ASSERT_EQ(jobs.size(), 1U);
+    const std::string zeros(1'500'000, '0');
+    schema::DeadLetter letter{.source = jobs[0].record.source,
+                              .key = "key",
+                              .value = "garbage",
+                              .headers = {{"__connect.errors.pad", zeros}, {"lorry.pad", zeros}, {"own", "1"}},
+                              .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "not JSON"}};
+    member.sink().publish({.source = jobs[0].record.source, .epoch = jobs[0].epoch, .record = std::move(letter)});
+    EXPECT_EQ(member.sink().commit(), 1U);
+    const auto letters = read_all(config, topics.dlq());
+    ASSERT_EQ(letters.size(), 1U);
+    EXPECT_FALSE(letters[0].key);
+    EXPECT_EQ(letters[0].headers.size(), 8U) << "only those that say where it was and what was wrong";
+    EXPECT_EQ(schema::source_of_dead_letter(letters[0].headers)->source.offset, 0);
+    EXPECT_THAT(letters[0].headers, ::testing::Contains(schema::Header("lorry.value.bytes_left_out", "7")));
+    EXPECT_EQ(member.stats().jobs_incomplete, 0U);
+    close(member);
+}
+
 TEST_F(KafkaMemberTest, ARecordThatTheBrokerRefusesTwiceBecomesAnError) {
     submit_jobs(config, topics, 0, 1);
     KafkaMember member(config, member_options("one"));
