@@ -178,6 +178,7 @@ asio::awaitable<void> HttpServer::State::accept_clients() {
 void HttpServer::State::start(tcp::socket socket) {
     beast::error_code gone;
     const asio::ip::address address = socket.remote_endpoint(gone).address();
+    // Otherwise the end of a long page waits for the client's acknowledgement, for 40 ms.
     socket.set_option(tcp::no_delay(true), gone);
     connections.push_back({.stream = beast::tcp_stream(std::move(socket)), .address = address});
     const auto place = std::prev(connections.end());

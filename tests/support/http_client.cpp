@@ -67,7 +67,8 @@ bool HttpClient::send(std::string_view bytes) {
 bool HttpClient::read_more() {
     std::array<char, 65536> bytes;
     const ssize_t count = recv(socket_, bytes.data(), bytes.size(), 0);
-    if (count == 0 || (count < 0 && is_closed())) return false;
+    was_reset_ = count < 0 && is_closed();
+    if (count == 0 || was_reset_) return false;
     require(count > 0, "recv");
     received_.append(bytes.data(), static_cast<std::size_t>(count));
     return true;

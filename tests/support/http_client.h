@@ -29,11 +29,14 @@ public:
     HttpReply get(std::string_view path);
     // Waits for the end of the connection. Returns how many bytes came before it.
     std::size_t wait_for_end();
+    // Whether the connection ended with a reset: what the server had sent may be lost.
+    bool was_reset() const { return was_reset_; }
 
 private:
     bool read_more();
 
     int socket_ = -1;
+    bool was_reset_ = false;
     std::string received_;
 };
 
