@@ -32,8 +32,9 @@ ROOMS = {
     "ops/bench": [],
     "ops/bench/experiments": [],
     "ops/client": [],
+    "ops/http": [],
     "ops/run": [],
-    "ops/worker": [],
+    "ops/worker": ["ops/http"],
     "ops/program": ["ops/bench", "ops/bench/experiments", "ops/client", "ops/run", "ops/worker"],
 }
 FOLDER_FILES_MAX = 50
@@ -58,7 +59,7 @@ CONFINED = [
     (r"CLI/", r"ops/.*\.cpp|tests/ops/.*\.cpp", "ops/ for the command line, in .cpp files"),
     (r"toml\+\+/", r"ops/.*\.cpp", "ops/ for configuration, in .cpp files"),
     (r"prometheus/", r"ops/.*\.cpp", "ops/ for metrics, in .cpp files"),
-    (r"httplib", r"ops/.*\.cpp|tests/ops/.*\.cpp", "ops/ for HTTP, in .cpp files"),
+    (r"boost/", r"ops/http/\w+\.cpp", "ops/http/server.h"),
     (r"g(test|mock)/", r"tests/.*", "tests/"),
     (r"\w*intrin\.h", r"kernels/cpu/.*", "kernels/cpu, behind kernels::Backend"),
     (r"cuda\w*\.h", r"kernels/cuda/(device_ptx|runtime)\.h", "kernels/cuda/device.h in kernels, kernels/cuda/runtime.h on the host"),

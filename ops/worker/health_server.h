@@ -2,8 +2,9 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
+
+#include "ops/http/server.h"
 
 namespace lorry::ops {
 
@@ -17,18 +18,16 @@ class HealthServer {
 public:
     struct Options {
         std::string address;                   // host:port; port 0: any free one
-        std::function<std::string()> metrics;  // both are called from the server's threads
+        std::function<std::string()> metrics;  // each is called from a thread of the server
         std::function<Health()> health;
     };
     // Throws UsageError for an address that is not HOST:PORT, std::runtime_error when it cannot listen there.
-    explicit HealthServer(Options options);
-    ~HealthServer();
+    explicit HealthServer(const Options& options);
 
-    int port() const;
+    int port() const { return server_.port(); }
 
 private:
-    struct State;
-    std::unique_ptr<State> state_;
+    HttpServer server_;
 };
 
 }  // namespace lorry::ops

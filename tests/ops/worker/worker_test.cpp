@@ -1,6 +1,5 @@
 // `lorry worker` as it runs in production, against an embedded broker: jobs in, results out, its pages, its log, its end on SIGTERM.
 #include <gtest/gtest.h>
-#include <httplib.h>
 
 #include <csignal>
 #include <map>
@@ -20,6 +19,7 @@
 #include "ops/worker/worker_observer.h"
 #include "schema/store.h"
 #include "schema/topics.h"
+#include "tests/support/http_client.h"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
 
@@ -124,17 +124,15 @@ TEST_F(WorkerProgram, AnswersJobsServesItsPagesAndDrainsWhenTold) {
     }
     EXPECT_EQ(codes, (std::map<std::string, int>{{"ok", 22}, {"adapter_failed", 1}}));
 
-    httplib::Client client("127.0.0.1", port);
-    const auto health = client.Get("/healthz");
-    ASSERT_TRUE(health);
-    EXPECT_EQ(health->status, 200);
-    EXPECT_EQ(health->body, "running\n");
-    const auto page = client.Get("/metrics");
-    ASSERT_TRUE(page);
+    tests::HttpClient client(port);
+    const tests::HttpReply health = client.get("/healthz");
+    EXPECT_EQ(health.status, 200);
+    EXPECT_EQ(health.body, "running\n");
+    const tests::HttpReply page = client.get("/metrics");
     for (const char* line :
          {"lorry_jobs_total{state=\"completed\"} 22\n", "lorry_jobs_total{state=\"failed\"} 1\n", "lorry_dead_letters_total 1\n",
           "lorry_adapters_resident 1\n", "lorry_partitions 3\n", "lorry_job_seconds_count 22\n", "# TYPE lorry_job_seconds histogram\n"}) {
-        EXPECT_NE(page->body.find(line), std::string::npos) << line << page->body;
+        EXPECT_NE(page.body.find(line), std::string::npos) << line << page.body;
     }
 
     program.signal(SIGTERM);
@@ -233,18 +231,6 @@ TEST(WorkerCommand, WarnsWhenAnotherProgramHasThePortOfItsPages) {
     const auto events = events_in(second.err, "pages_not_served");
     ASSERT_EQ(events.size(), 1U) << second.err;
     EXPECT_EQ(*events[0].find("level")->as_string(), "warning");
-}
-
-TEST(HealthServer, TellsProbesWhatTheWorkerSays) {
-    Health health{.ok = false, .state = "starting"};
-    const HealthServer server({.address = "127.0.0.1:0", .metrics = [] { return std::string("a 1\n"); }, .health = [&] { return health; }});
-    httplib::Client client("127.0.0.1", server.port());
-    EXPECT_EQ(client.Get("/healthz")->status, 503);
-    health = {.ok = true, .state = "running"};
-    EXPECT_EQ(client.Get("/healthz")->status, 200);
-    EXPECT_EQ(client.Get("/metrics")->body, "a 1\n");
-    EXPECT_EQ(client.Get("/elsewhere")->status, 404);
-    EXPECT_THROW(HealthServer({.address = fmt::format("127.0.0.1:{}", server.port()), .metrics = {}, .health = {}}), std::runtime_error);
 }
 
 TEST(WorkerObserver, NamesEachStuckJobOnce) {

@@ -1,0 +1,106 @@
+// A blocking socket and as much of HTTP as the replies need.
+#include "tests/support/http_client.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <stdexcept>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace lorry::tests {
+namespace {
+
+sockaddr_in endpoint_of(const std::string& address, int port) {
+    sockaddr_in endpoint{};
+    endpoint.sin_family = AF_INET;
+    endpoint.sin_port = htons(static_cast<std::uint16_t>(port));
+    if (inet_pton(AF_INET, address.c_str(), &endpoint.sin_addr) != 1) throw std::runtime_error(address + " is not an address");
+    return endpoint;
+}
+
+void require(bool done, const char* what) {
+    if (!done) throw std::system_error(errno, std::generic_category(), what);
+}
+
+bool is_closed() { return errno == ECONNRESET || errno == EPIPE; }
+
+std::size_t number_after(std::string_view text, std::string_view field) {
+    std::size_t number = 0;
+    if (const std::size_t begin = text.find(field); begin != std::string_view::npos)
+        std::from_chars(text.data() + begin + field.size(), text.data() + text.size(), number);
+    return number;
+}
+
+}  // namespace
+
+HttpClient::HttpClient(int port, const std::string& from) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    require(socket_ >= 0, "socket");
+    const timeval patience{.tv_sec = 60, .tv_usec = 0};
+    require(setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0, "SO_RCVTIMEO");
+    require(setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0, "SO_SNDTIMEO");
+    const sockaddr_in own = endpoint_of(from, 0);
+    require(bind(socket_, reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0, "bind");
+    const sockaddr_in server = endpoint_of("127.0.0.1", port);
+    require(connect(socket_, reinterpret_cast<const sockaddr*>(&server), sizeof server) == 0, "connect");
+}
+
+HttpClient::~HttpClient() { close(socket_); }
+
+bool HttpClient::send(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent < 0 && is_closed()) return false;
+        require(sent > 0, "send");
+        bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
+}
+
+bool HttpClient::read_more() {
+    std::array<char, 65536> bytes;
+    const ssize_t count = recv(socket_, bytes.data(), bytes.size(), 0);
+    was_reset_ = count < 0 && is_closed();
+    if (count == 0 || was_reset_) return false;
+    require(count > 0, "recv");
+    received_.append(bytes.data(), static_cast<std::size_t>(count));
+    return true;
+}
+
+std::optional<HttpReply> HttpClient::receive(bool with_body) {
+    constexpr std::string_view blank_line = "\r\n\r\n";
+    while (received_.find(blank_line) == std::string::npos) {
+        if (!read_more()) return std::nullopt;
+    }
+    const std::size_t end = received_.find(blank_line) + blank_line.size();
+    HttpReply reply{.header = received_.substr(0, end)};
+    reply.status = static_cast<int>(number_after(reply.header, " "));
+    const std::size_t length = with_body ? number_after(reply.header, "Content-Length: ") : 0;
+    while (received_.size() < end + length) {
+        if (!read_more()) return std::nullopt;
+    }
+    reply.body = received_.substr(end, length);
+    received_.erase(0, end + length);
+    return reply;
+}
+
+HttpReply HttpClient::get(std::string_view path) {
+    send(fmt::format("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path));
+    auto reply = receive();
+    if (!reply) throw std::runtime_error(fmt::format("the server closed the connection instead of answering GET {}", path));
+    return std::move(*reply);
+}
+
+std::size_t HttpClient::wait_for_end() {
+    while (read_more()) continue;
+    return received_.size();
+}
+
+}  // namespace lorry::tests

@@ -1,0 +1,43 @@
+// An HTTP client that sends any bytes, right or wrong, and shows what comes back. Used by tests of ops.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lorry::tests {
+
+struct HttpReply {
+    int status = 0;
+    std::string header;  // status line and fields, each with its CRLF
+    std::string body;
+};
+
+// A connection to a server on 127.0.0.1. Throws std::runtime_error when the server does nothing for a minute.
+class HttpClient {
+public:
+    // from: the client's own address, in 127.0.0.0/8
+    explicit HttpClient(int port, const std::string& from = "127.0.0.1");
+    ~HttpClient();
+    HttpClient(const HttpClient&) = delete;
+    HttpClient& operator=(const HttpClient&) = delete;
+
+    // False if the server has closed the connection.
+    bool send(std::string_view bytes);
+    // The next reply. Nothing if the connection ends before it, or in the middle. The reply to HEAD has no body.
+    std::optional<HttpReply> receive(bool with_body = true);
+    HttpReply get(std::string_view path);
+    // Waits for the end of the connection. Returns how many bytes came before it.
+    std::size_t wait_for_end();
+    // Whether the connection ended with a reset: what the server had sent may be lost.
+    bool was_reset() const { return was_reset_; }
+
+private:
+    bool read_more();
+
+    int socket_ = -1;
+    bool was_reset_ = false;
+    std::string received_;
+};
+
+}  // namespace lorry::tests
