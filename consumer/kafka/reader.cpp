@@ -120,7 +120,7 @@ struct RecordReader::State {
                 throw connection.refused(fmt::format("reading {} [{}]", key.first, key.second), message.err, key.first);
             }
             if (auto record = unreadable_record(message, partition.next)) {
-                if (!partition.unreadable) log_error("{}", text_of(*record));
+                if (!partition.unreadable && !options.is_quiet) log_error("{}", text_of(*record));
                 partition.unreadable = std::move(record);
             }
             connection.complaints().note(rd_kafka_message_errstr(&message));  // the client tries again by itself
@@ -198,8 +198,11 @@ bool RecordReader::at_end() const {
     return std::all_of(state_->partitions.begin(), state_->partitions.end(), [](const auto& entry) { return entry.second.at_end; });
 }
 
-bool RecordReader::is_blocked() const {
-    return std::ranges::any_of(state_->partitions, [](const auto& entry) { return entry.second.unreadable.has_value(); });
+std::optional<UnreadableRecord> RecordReader::unreadable() const {
+    for (const auto& [key, partition] : state_->partitions) {
+        if (partition.unreadable) return partition.unreadable;
+    }
+    return std::nullopt;
 }
 
 bool RecordReader::has_read_all() {

@@ -83,7 +83,8 @@ Health health_of(Phase phase, const Metrics& metrics, const MetricSources& sourc
     // A restart would not help, so the probe still gets 200.
     std::string state = "degraded";
     for (const consumer::UnreadableRecord& record : unreadable)
-        state += fmt::format("\npartition {} is blocked at offset {}: {}", record.partition, record.offset, record.reason);
+        state += fmt::format("\npartition {} is blocked at offset {}: {}. {}", record.partition, record.offset, record.reason,
+                             advice_for(record));
     return {.ok = true, .state = std::move(state)};
 }
 
