@@ -92,7 +92,7 @@ TEST_F(RealKafkaOffsets, ShowWhatIsFinishedOutOfOrderWhileTheGroupRuns) {
                 HasSubstr(R"("committed":0,"end":20,"lag":20,"unfinished":5,"finished":[[1,3],[5,7],[9,11],[13,15],[17,19]],)"
                           R"("missing":[[0,0],[4,4],[8,8],[12,12],[16,16]])"));
     EXPECT_EQ(refused.code, 1);
-    EXPECT_THAT(refused.err, AllOf(HasSubstr("has members: one"), HasSubstr("Nothing was set")));
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("has members: one"), HasSubstr("Nothing was changed")));
 }
 
 TEST_F(RealKafkaOffsets, AReplayRunsAllJobsAgainFromWhereItWasSet) {
