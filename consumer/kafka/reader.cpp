@@ -133,6 +133,20 @@ struct RecordReader::State {
         if (!record.value && record.key == schema::filler_key) return;
         if (!not_before || !record.timestamp || *record.timestamp >= *not_before) records.push_back(std::move(record));
     }
+
+    void pass_unreadable() {
+        for (auto& [key, partition] : partitions) {
+            const auto record = std::exchange(partition.unreadable, std::nullopt);
+            if (!record) continue;
+            const auto log = connection.watermarks(key.first, key.second, connection.config().deadline_later);
+            const auto batch = unreadable_batch_at(connection.config(), key.first, key.second, record->offset, log.end);
+            if (!batch) continue;
+            rd_kafka_consume_stop(topics.at(key.first).get(), key.second);
+            const Partition before = partition;
+            start_reading(key, batch->end, before.end);
+            partition.begun = before.begun;
+        }
+    }
 };
 
 RecordReader::RecordReader(const KafkaConfig& config, Options options) : state_(std::make_unique<State>(config, std::move(options))) {
@@ -162,6 +176,7 @@ std::vector<schema::JobRecord> RecordReader::poll(milliseconds timeout, std::siz
         message.reset();
         if (taken + 1 < max) message.reset(rd_kafka_consume_queue(state.queue.get(), 0));
     }
+    if (state.options.passes_unreadable) state.pass_unreadable();
     return records;
 }
 

@@ -208,6 +208,19 @@ TEST_F(KafkaSourceTest, FindsWhereABatchEndsThatCannotBeRead) {
     EXPECT_EQ(found_at(end), none);
 }
 
+// Pins: `lorry collect` and `lorry cancel` never ended once the jobs topic had such a record.
+TEST_F(KafkaSourceTest, AReaderOfATopicCanGoOnBehindABatchThatCannotBeRead) {
+    produce_unreadable(broker.address(), topics.jobs(), 0, 4, 3);
+    submit_jobs(config, topics, 0, 30);
+    produce_unreadable(broker.address(), topics.jobs(), 1, 5, 1);
+    RecordReader reader(config, {.topics = {topics.jobs()}, .passes_unreadable = true});
+    std::size_t records = 0;
+    const auto deadline = Clock::now() + 30s;
+    while ((!reader.at_end() || !reader.has_read_all()) && Clock::now() < deadline) records += reader.poll(100ms, 1000).size();
+    EXPECT_EQ(records, 30U);
+    EXPECT_TRUE(reader.has_read_all());
+}
+
 // A stuck job must not make the commit metadata overflow: reading stops before, names the job, and goes on when there is room.
 TEST_F(KafkaSourceTest, StopsReadingAPartitionBeforeItsMetadataOverflowsAndGoesOnLater) {
     submit_to_one(60);
