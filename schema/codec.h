@@ -38,6 +38,9 @@ struct ParseLimits {
     std::size_t scanned_bytes_max = 64 << 20;  // a larger one is not searched for its custom_id
 };
 
+// Of a custom_id, a batch_id or a tenant: they become keys, headers and rows.
+inline constexpr std::size_t id_bytes_max = 512;
+
 // Header names that Lorry reads or writes. On results, they replace headers of the same name that the job brought.
 inline constexpr std::string_view batch_id_header = "batch_id";
 inline constexpr std::string_view deadline_header = "deadline";  // ms since epoch, decimal

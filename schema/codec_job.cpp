@@ -11,7 +11,6 @@
 namespace lorry::schema {
 namespace {
 
-constexpr std::size_t id_bytes_max = 512;  // of a custom_id, a batch_id or a tenant: they become keys, headers and rows
 // In milliseconds since 1970. Seconds until the year 5138 are below, microseconds since 1973 above.
 constexpr std::int64_t deadline_min = 100'000'000'000;
 constexpr std::int64_t deadline_max = 100'000'000'000'000;

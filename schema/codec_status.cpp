@@ -240,6 +240,7 @@ std::string encode_cancel(const Cancel& cancel) {
         for (const std::int64_t end : cancel.jobs_end) ends.push(end);
         message.set("jobs_end", std::move(ends));
     }
+    if (!cancel.jobs_topic_id.empty()) message.set("jobs_topic_id", cancel.jobs_topic_id);
     return message.dump();
 }
 
@@ -253,8 +254,13 @@ Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at)
     const std::string batch = top.text("batch_id");
     if (job.empty() == batch.empty()) top.fail("it must have either 'job_id' or 'batch_id'");
     std::vector<std::int64_t> jobs_end = top.offsets("jobs_end");
+    std::string jobs_topic_id = top.text("jobs_topic_id");
     if (!top.error().empty()) return unexpected("the control message is refused: " + top.error());
-    return Cancel{.id = job.empty() ? batch : job, .is_batch = job.empty(), .at = at, .jobs_end = std::move(jobs_end)};
+    return Cancel{.id = job.empty() ? batch : job,
+                  .is_batch = job.empty(),
+                  .at = at,
+                  .jobs_end = std::move(jobs_end),
+                  .jobs_topic_id = std::move(jobs_topic_id)};
 }
 
 }  // namespace lorry::schema

@@ -99,6 +99,7 @@ struct Cancel {
     bool is_batch = false;
     Timestamp at{};                      // the record's timestamp
     std::vector<std::int64_t> jobs_end;  // where each partition of the jobs topic ended before the cancel was sent
+    std::string jobs_topic_id;           // of the topic that jobs_end belongs to; empty: unknown
 };
 
 }  // namespace lorry::schema

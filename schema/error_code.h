@@ -15,6 +15,7 @@ namespace lorry::schema {
 enum class ErrorCode : std::uint8_t {
     // The record is not a job.
     null_value,
+    unreadable_record,
     payload_too_large,
     job_too_large,
     invalid_json,
@@ -73,6 +74,10 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
         case null_value:
             return ErrorRow{"null_value", 400, "The Kafka record has a null value.",
                             "Send the job as the record's value."};
+        case unreadable_record:
+            return ErrorRow{"unreadable_record", 400,
+                            "The Kafka record is damaged or has an unknown codec, and `lorry offsets skip` gave it up.",
+                            "Send the job again."};
         case payload_too_large:
             return ErrorRow{"payload_too_large", 413, "The job has more bytes than `job_bytes_max` allows.",
                             "Send a smaller job, or raise the setting `job_bytes_max`."};

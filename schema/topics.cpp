@@ -89,6 +89,9 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     // Reads and sets the workers' offsets, which requires the right to read the topics that they belong to.
     allow(principals.administrator, {"Read", "Describe"}, on({topics.jobs()}));
     allow(principals.administrator, {"Describe"}, on({topics.results(), topics.dlq()}));  // for a replay: where they end
+    // Records that are given up become dead letters, in a transaction whose id is prefix/group.
+    allow(principals.administrator, {"Write"}, on({topics.dlq()}));
+    allow(principals.administrator, {"Write", "Describe"}, fmt::format("--transactional-id '{}/{}'", topics.prefix, principals.group));
     allow(principals.administrator, {"Read", "Describe"}, fmt::format("--group '{}'", principals.group));
     return lines;
 }

@@ -99,15 +99,19 @@ void send_all(const KafkaConfig& config, const std::string& topic, std::span<con
     }
 }
 
-// Where each partition of the topic ends, uncommitted records included.
-std::vector<std::int64_t> ends_of(const KafkaConfig& config, const std::string& topic) {
+// Says in each cancel where the partitions of the jobs topic end, uncommitted records included.
+void add_jobs_end(const KafkaConfig& config, const std::string& topic, std::vector<schema::Cancel>& cancels) {
     const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {});
     const TopicPartitions partitions = partitions_of(topic, connection.required_partition_count(topic));
     const EndOffsets ends =
         wait_for_end_offsets(connection, partitions, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, config.deadline_start, {}).value();
     std::vector<std::int64_t> offsets;
     for (const auto& partition : partitions) offsets.push_back(ends.at(partition));
-    return offsets;
+    const std::string id = connection.topic_id(topic);
+    for (schema::Cancel& cancel : cancels) {
+        cancel.jobs_end = offsets;
+        cancel.jobs_topic_id = id;
+    }
 }
 
 void send_one(const KafkaConfig& config, const std::string& topic, const KeyedRecord& record) { send_all(config, topic, {&record, 1}); }
@@ -134,12 +138,9 @@ void send_cancel(const KafkaConfig& config, const schema::Topics& topics, const 
 }
 
 void send_cancels(const KafkaConfig& config, const schema::Topics& topics, std::vector<schema::Cancel> cancels) {
-    const std::vector<std::int64_t> jobs_end = ends_of(config, topics.jobs());
+    add_jobs_end(config, topics.jobs(), cancels);
     std::vector<KeyedRecord> records;
-    for (schema::Cancel& cancel : cancels) {
-        cancel.jobs_end = jobs_end;
-        records.push_back({cancel.id, schema::encode_cancel(cancel)});
-    }
+    for (const schema::Cancel& cancel : cancels) records.push_back({cancel.id, schema::encode_cancel(cancel)});
     send_all(config, topics.control(), records);
 }
 

@@ -64,7 +64,8 @@ void register_adapter(const KafkaConfig& config, const std::string& adapters_top
 // Registers thousands over one connection. If it throws, some of them may be registered.
 void register_adapters(const KafkaConfig& config, const std::string& adapters_topic, std::span<const schema::AdapterRegistration> adapters);
 void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic, const std::string& name);
-// Cancels jobs that are in the jobs topic at the time of the call: reads the ends of its partitions, and sends them as jobs_end.
+// Cancels jobs that are in the jobs topic at the time of the call: reads its id and the ends of its partitions, and
+// sends them with the cancel.
 void send_cancel(const KafkaConfig& config, const schema::Topics& topics, const schema::Cancel& cancel);
 // The same for several. If it throws, some of them may have been sent.
 void send_cancels(const KafkaConfig& config, const schema::Topics& topics, std::vector<schema::Cancel> cancels);

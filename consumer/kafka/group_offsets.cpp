@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -10,7 +11,10 @@
 #include "consumer/kafka/committer.h"
 #include "consumer/kafka/connection.h"
 #include "consumer/kafka/past_results.h"
+#include "consumer/kafka/takeover.h"
 #include "consumer/kafka/times.h"
+#include "consumer/kafka/transactions.h"
+#include "schema/codec.h"
 
 namespace lorry::consumer {
 
@@ -40,6 +44,56 @@ struct GroupOffsets::State {
           embedded(is_embedded_cluster(connection.cluster_id())),
           partitions(connection.required_partition_count(topic)),
           topic_id(connection.topic_id(topic)) {}
+
+    // Without the log's bounds.
+    PartitionOffsets offsets_in(const rd_kafka_topic_partition_t& found) const {
+        const auto state = found.offset >= 0 ? std::optional(decode_commit_metadata(found.offset, metadata_of(found))) : std::nullopt;
+        const bool is_outdated = state && *state && is_of_other_topic(**state, topic_id);
+        return {.partition = found.partition,
+                .committed = found.offset >= 0 && !is_outdated ? std::optional(found.offset) : std::nullopt,
+                .metadata = std::string(metadata_of(found)),
+                .is_outdated = is_outdated};
+    }
+
+    // All partitions, in order. Not settled: without what an open transaction may commit.
+    std::vector<PartitionOffsets> committed(bool settled) const {
+        PartitionListHandle asked;
+        until_answered("reading the offsets", [&] {
+            asked = list();
+            return committed_offsets_of_all(connection, asked, request_timeout, RD_KAFKA_RESP_ERR_NO_ERROR, settled);
+        });
+        std::vector<PartitionOffsets> all;
+        for (int i = 0; i < asked->cnt; ++i) all.push_back(offsets_in(asked->elems[i]));
+        return all;
+    }
+
+    TakenOver taken_over(const PartitionOffsets& at) const {
+        TakenOver taken = take_over(topic, at.partition, at.committed, at.metadata, {.first = at.first, .end = at.end}, topic_id);
+        if (taken.basis == Basis::commit) return taken;
+        throw KafkaError(
+            fmt::format("Kafka at {}: the group's offset for {} [{}] does not say which jobs are finished. Start a worker, "
+                        "which finds out and commits it; stop the worker when it reports the record, and try again",
+                        connection.config().brokers, topic, at.partition));
+    }
+
+    KafkaError has_members() const {
+        return KafkaError(
+            fmt::format("Kafka at {}: group {} has members now: stop its workers and try again", connection.config().brokers, group));
+    }
+
+    // A dead letter without the record, which nobody can read.
+    std::vector<schema::Header> dead_letter_headers(const UnreadableBatch& batch, std::int64_t offset) const {
+        const std::string message = fmt::format("the record was given up: its batch, offsets {} to {}, cannot be read: {}", batch.first,
+                                                batch.end - 1, batch.reason);
+        std::vector<schema::Header> headers =
+            schema::dead_letter_headers({.source = {topic, batch.partition, offset},
+                                         .key = {},
+                                         .value = {},
+                                         .headers = {},
+                                         .error = {.code = schema::ErrorCode::unreadable_record, .param = {}, .message = message}});
+        if (!topic_id.empty()) headers.emplace_back(schema::source_topic_id_header, topic_id);
+        return headers;
+    }
 
     PartitionListHandle list() const { return list_of(partitions_of(topic, partitions)); }
 
@@ -96,24 +150,11 @@ std::optional<GroupMembers> GroupOffsets::members() const {
 std::int64_t GroupOffsets::topic_mark() const { return mark_of_topic(state_->topic_id); }
 
 std::vector<PartitionOffsets> GroupOffsets::read() const {
-    PartitionListHandle list;
-    state_->until_answered("reading the offsets", [&] {
-        list = state_->list();
-        return committed_offsets_of_all(state_->connection, list, request_timeout, RD_KAFKA_RESP_ERR_NO_ERROR,
-                                        state_->view == View::settled);
-    });
-    std::vector<PartitionOffsets> all;
-    for (int i = 0; i < list->cnt; ++i) {
-        const rd_kafka_topic_partition_t& found = list->elems[i];
-        const auto log = state_->connection.watermarks(state_->topic, found.partition, state_->connection.config().deadline_start);
-        const auto state = found.offset >= 0 ? std::optional(decode_commit_metadata(found.offset, metadata_of(found))) : std::nullopt;
-        const bool is_outdated = state && *state && is_of_other_topic(**state, state_->topic_id);
-        all.push_back({.partition = found.partition,
-                       .committed = found.offset >= 0 && !is_outdated ? std::optional(found.offset) : std::nullopt,
-                       .metadata = std::string(metadata_of(found)),
-                       .first = log.first,
-                       .end = log.end,
-                       .is_outdated = is_outdated});
+    std::vector<PartitionOffsets> all = state_->committed(state_->view == View::settled);
+    for (PartitionOffsets& one : all) {
+        const auto log = state_->connection.watermarks(state_->topic, one.partition, state_->connection.config().deadline_start);
+        one.first = log.first;
+        one.end = log.end;
     }
     return all;
 }
@@ -156,11 +197,57 @@ void GroupOffsets::set(const std::vector<NewOffset>& offsets) const {
         auto error = rd_kafka_commit(state_->connection.handle(), list.get(), 0);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) error = first_error(*list);
         if (error == RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID || error == RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION) {
-            throw KafkaError(fmt::format("Kafka at {}: group {} has members now: stop its workers and try again",
-                                         state_->connection.config().brokers, state_->group));
+            throw state_->has_members();
         }
         return error;
     });
+}
+
+std::optional<UnreadableBatch> GroupOffsets::blocking(const PartitionOffsets& at) const {
+    return unreadable_batch_at(state_->connection.config(), state_->topic, at.partition, state_->taken_over(at).start, at.end);
+}
+
+void GroupOffsets::skip(const PartitionOffsets& at, const UnreadableBatch& batch) const {
+    const KafkaConfig& config = state_->connection.config();
+    const TakenOver taken = state_->taken_over(at);
+    const std::string dlq = state_->topics.dlq();
+    const std::int32_t dlq_partition = batch.partition % state_->connection.required_partition_count(dlq);
+    TransactionalProducer producer(config, {.id = fmt::format("{}/{}", state_->topics.prefix, state_->group), .limits = {}});
+    const auto require = [&](const StepResult& result) {
+        if (result.end == StepEnd::done) return;
+        throw KafkaError(
+            fmt::format("Kafka at {}: {}. Run the command again: it begins with what is committed then", config.brokers, result.reason));
+    };
+    require(producer.open(config.deadline_start));
+    require(producer.begin(1));
+    std::set<std::int64_t> given_up;
+    for (std::int64_t offset = taken.start; offset < batch.end; ++offset) {
+        given_up.insert(offset);
+        // Below the batch there are no records, and a job that has ended must not end twice.
+        if (offset < batch.first || is_finished(taken.state, offset)) continue;
+        const auto headers = state_->dead_letter_headers(batch, offset);
+        producer.send({.topic = dlq, .partition = dlq_partition, .key = {}, .value = {}, .headers = headers, .tag = 0});
+    }
+    require(producer.finish_sending());
+    const CommitState state = with_finished(taken.state, taken.start, given_up);
+    const GroupMetadataHandle group(rd_kafka_consumer_group_metadata_new(state_->group.c_str()));
+    const PartitionListHandle offsets = offsets_of(state_->connection.handle(), {{.topic = state_->topic,
+                                                                                  .partition = at.partition,
+                                                                                  .epoch = 0,
+                                                                                  .offset = state.offset,
+                                                                                  .metadata = encode_commit_metadata(state)}});
+    require(producer.send_offsets(group.get(), offsets.get()));
+    // The brokers accept these offsets even if the group has members. But from here on a new owner of the partition waits for this
+    // transaction, so what is true now stays true until it ends.
+    const auto now = members();
+    const PartitionOffsets before = state_->committed(false).at(static_cast<std::size_t>(at.partition));
+    const bool is_moved = before.committed != at.committed || before.metadata != at.metadata;
+    if (!now || !now->names.empty() || is_moved) {
+        require(producer.abort());
+        if (!is_moved) throw state_->has_members();
+        throw KafkaError(fmt::format("Kafka at {}: group {} has committed meanwhile: try again", config.brokers, state_->group));
+    }
+    require(producer.commit());
 }
 
 }  // namespace lorry::consumer

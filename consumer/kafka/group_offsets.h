@@ -1,4 +1,5 @@
-// Reads and sets what a consumer group has committed, without joining the group. Called by `lorry offsets`.
+// Reads and sets what a consumer group has committed, without joining the group, and gives up records that it cannot read. Called by
+// `lorry offsets`.
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 
 #include "consumer/commit_metadata.h"
 #include "consumer/kafka/config.h"
+#include "consumer/kafka/unreadable.h"
 #include "schema/job.h"
 #include "schema/topics.h"
 
@@ -57,6 +59,13 @@ public:
     void set(const std::vector<NewOffset>& offsets) const;
     // For each partition of the jobs topic, where the results and dead letters of its jobs end now.
     std::vector<EndsSeen> ends_seen() const;
+    // The batch that blocks the next owner of the partition, at the lowest offset that the group has not finished. nullopt: a record can
+    // be read there, or there is none. Throws KafkaError if the commit does not say what is finished.
+    std::optional<UnreadableBatch> blocking(const PartitionOffsets& at) const;
+    // Gives up the batch of blocking(at): one transaction writes a dead letter for each of its jobs and marks them finished. Throws
+    // KafkaError, and changes nothing, if the group has members or has committed since. Any other KafkaError may leave open whether the
+    // transaction was committed.
+    void skip(const PartitionOffsets& at, const UnreadableBatch& batch) const;
 
 private:
     struct State;

@@ -39,7 +39,7 @@ std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const T
     while (!stop.stop_requested()) {
         auto records = reader.poll(read_turn, 1);
         if (!records.empty()) return std::move(records.front());
-        if (reader.at_end() || reader.is_blocked()) return std::nullopt;
+        if (reader.at_end() || reader.unreadable()) return std::nullopt;
     }
     return std::nullopt;
 }

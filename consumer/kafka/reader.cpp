@@ -120,7 +120,7 @@ struct RecordReader::State {
                 throw connection.refused(fmt::format("reading {} [{}]", key.first, key.second), message.err, key.first);
             }
             if (auto record = unreadable_record(message, partition.next)) {
-                if (!partition.unreadable) log_error("{}", text_of(*record));
+                if (!partition.unreadable && !options.is_quiet) log_error("{}", text_of(*record));
                 partition.unreadable = std::move(record);
             }
             connection.complaints().note(rd_kafka_message_errstr(&message));  // the client tries again by itself
@@ -132,6 +132,20 @@ struct RecordReader::State {
         schema::JobRecord record = record_of(message);
         if (!record.value && record.key == schema::filler_key) return;
         if (!not_before || !record.timestamp || *record.timestamp >= *not_before) records.push_back(std::move(record));
+    }
+
+    void pass_unreadable() {
+        for (auto& [key, partition] : partitions) {
+            const auto record = std::exchange(partition.unreadable, std::nullopt);
+            if (!record) continue;
+            const auto log = connection.watermarks(key.first, key.second, connection.config().deadline_later);
+            const auto batch = unreadable_batch_at(connection.config(), key.first, key.second, record->offset, log.end);
+            if (!batch) continue;
+            rd_kafka_consume_stop(topics.at(key.first).get(), key.second);
+            const Partition before = partition;
+            start_reading(key, batch->end, before.end);
+            partition.begun = before.begun;
+        }
     }
 };
 
@@ -162,6 +176,7 @@ std::vector<schema::JobRecord> RecordReader::poll(milliseconds timeout, std::siz
         message.reset();
         if (taken + 1 < max) message.reset(rd_kafka_consume_queue(state.queue.get(), 0));
     }
+    if (state.options.passes_unreadable) state.pass_unreadable();
     return records;
 }
 
@@ -198,8 +213,11 @@ bool RecordReader::at_end() const {
     return std::all_of(state_->partitions.begin(), state_->partitions.end(), [](const auto& entry) { return entry.second.at_end; });
 }
 
-bool RecordReader::is_blocked() const {
-    return std::ranges::any_of(state_->partitions, [](const auto& entry) { return entry.second.unreadable.has_value(); });
+std::optional<UnreadableRecord> RecordReader::unreadable() const {
+    for (const auto& [key, partition] : state_->partitions) {
+        if (partition.unreadable) return partition.unreadable;
+    }
+    return std::nullopt;
 }
 
 bool RecordReader::has_read_all() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "consumer/kafka/config.h"
+#include "consumer/kafka/unreadable.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -37,6 +38,8 @@ public:
         std::vector<TopicOffset> positions = {};
         bool positions_only = false;  // read only these partitions; `topics` must be empty
         bool uncommitted = false;     // also read records of open and aborted transactions
+        bool is_quiet = false;        // does not log records that cannot be read
+        bool passes_unreadable = false;  // goes on behind a batch that cannot be read; by default, poll() keeps retrying
     };
 
     // Throws KafkaError when the brokers do not answer by deadline_start or a topic does not exist. With positions_only, sends nothing yet.
@@ -65,8 +68,8 @@ public:
     bool is_away() const;
     // True when everything was read that existed when the brokers were last asked (a moment ago).
     bool at_end() const;
-    // True if the next record of a partition cannot be read: damaged, or of an unknown codec. poll() keeps retrying.
-    bool is_blocked() const;
+    // A record that cannot be read and blocks its partition: damaged, or of an unknown codec. nullopt: none does.
+    std::optional<UnreadableRecord> unreadable() const;
     // True when everything was read that is in the topics at the time of this call. Asks the brokers, so do not call it for each record.
     // False when they do not answer at once.
     bool has_read_all();

@@ -122,8 +122,13 @@ std::optional<UnreadableRecord> unreadable_record(const rd_kafka_message_t& mess
         const std::size_t at = reason.find(number);
         if (at != std::string::npos) reason.insert(at + number.size(), fmt::format(", {}", name));
     }
-    return UnreadableRecord{
-        .topic = rd_kafka_topic_name(message.rkt), .partition = message.partition, .offset = position, .reason = std::move(reason)};
+    // The client names the batch's first offset, or where it was reading, or none.
+    const std::int64_t batch = message.offset >= 0 ? message.offset : position;
+    return UnreadableRecord{.topic = rd_kafka_topic_name(message.rkt),
+                            .partition = message.partition,
+                            .offset = std::max(position, batch),
+                            .batch = batch,
+                            .reason = std::move(reason)};
 }
 
 bool is_missing_topic(rd_kafka_resp_err_t error) {

@@ -47,7 +47,8 @@ private:
 bool is_record_error(rd_kafka_resp_err_t error);
 // True for errors caused by a missing right or a limit: nothing will succeed until somebody changes that.
 bool is_configuration_error(rd_kafka_resp_err_t error);
-// The record that blocks the message's partition, if its error says that the record at `position` cannot be read. The client tries again.
+// The record that blocks the message's partition, if its error says that the record at `position`, or the next one,
+// cannot be read. The client tries again.
 std::optional<UnreadableRecord> unreadable_record(const rd_kafka_message_t& message, std::int64_t position);
 // True for errors that say a topic or partition does not exist. Brokers that are starting may say so of a topic they do not know yet
 // (github.com/confluentinc/librdkafka/issues/3513), so for a topic that existed this is believed only after a while.

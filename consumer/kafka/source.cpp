@@ -401,10 +401,8 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
 // fixed.
 void KafkaSource::note_unreadable(Reading& reading, UnreadableRecord record) {
     if (reading.unreadable_log.is_due()) {
-        log_error(
-            "{} [{}]: the record at offset {} cannot be read: {}. Later jobs in this partition wait; other partitions continue. If the "
-            "record stays unreadable, stop the group's workers and skip it with `lorry offsets reset --partition {} --to {}`",
-            record.topic, record.partition, record.offset, record.reason, record.partition, record.offset + 1);
+        log_error("{} [{}]: the record at offset {} cannot be read: {}. Later jobs in this partition wait; other partitions continue. {}",
+                  record.topic, record.partition, record.offset, record.reason, advice_for(record));
     }
     reading.unreadable = std::move(record);
 }

@@ -25,7 +25,7 @@ constexpr std::size_t failures_max = 100;
 constexpr std::size_t failures_shown = 5;
 
 consumer::RecordReader::Options reader_options(const schema::Topics& topics, const BatchFollower::Options& options) {
-    consumer::RecordReader::Options reader{.topics = {topics.jobs()}, .start = start_of_batch(options.batch_id)};
+    consumer::RecordReader::Options reader{.topics = {topics.jobs()}, .start = start_of_batch(options.batch_id), .passes_unreadable = true};
     if (options.results) reader.topics.insert(reader.topics.end(), {topics.results(), topics.dlq()});
     if (options.since) reader.start = *options.since;
     return reader;

@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include "ops/kafka_settings.h"
+#include "schema/codec.h"
 #include "schema/json.h"
 
 namespace lorry::ops {
 namespace {
 
-constexpr std::size_t id_bytes_max = 512;
 constexpr std::string_view form = "00000000T000000Z-xxxxxx";  // 0: a decimal digit, x: a hex digit, others: themselves
 
 bool has_form(std::string_view id) {
@@ -63,9 +63,9 @@ std::optional<schema::Timestamp> time_of_batch_id(std::string_view id) {
 std::optional<std::string> batch_id_error(std::string_view id) {
     const bool plain =
         std::ranges::none_of(id, [](char byte) { return static_cast<unsigned char>(byte) < 0x20 || byte == 0x7f || byte == '/'; });
-    if (!id.empty() && id.size() <= id_bytes_max && plain && schema::is_valid_utf8(id)) return std::nullopt;
+    if (!id.empty() && id.size() <= schema::id_bytes_max && plain && schema::is_valid_utf8(id)) return std::nullopt;
     return fmt::format("'{}' cannot be a batch's id: allowed are 1 to {} bytes of UTF-8 without '/' and control characters",
-                       schema::repair_utf8(id.substr(0, 80)), id_bytes_max);
+                       schema::repair_utf8(id.substr(0, 80)), schema::id_bytes_max);
 }
 
 }  // namespace lorry::ops

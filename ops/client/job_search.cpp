@@ -79,7 +79,7 @@ std::optional<std::vector<SoughtJob>> missing_in_jobs_topic(const consumer::Kafk
                                                             std::vector<SoughtJob> sought, std::string_view advice,
                                                             const std::atomic<bool>& stop) {
     try {
-        consumer::RecordReader reader(config, {.topics = {topics.jobs()}, .start = start_of(sought)});
+        consumer::RecordReader reader(config, {.topics = {topics.jobs()}, .start = start_of(sought), .passes_unreadable = true});
         search(reader, sought, stop);
         return stop ? std::nullopt : std::optional(std::move(sought));
     } catch (const consumer::KafkaError& error) {

@@ -1,4 +1,5 @@
 // `lorry offsets`: shows how far a consumer group is, including jobs finished out of order. `lorry offsets reset` sets the offsets anew.
+// `lorry offsets skip` gives up records that cannot be read.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -44,9 +45,17 @@ public:
                          "run all jobs from there on again, for another result each; without it, jobs that have a result are skipped");
         reset_->add_flag("--dry-run", dry_run_, "shows what would be set, but sets nothing");
         configuration_.declare(*reset_, {SettingScope::kafka});  // the same object: a flag may be given before or after `reset`
+        skip_ = app.add_subcommand("skip", "gives up the records that block a partition because they cannot be read");
+        skip_->add_option("--partition", skipped_partition_, "the partition that they block")->type_name("N")->required();
+        skip_->add_option("--offset", skipped_offset_, "only if the record at this offset is one of them")->type_name("OFFSET");
+        skip_->add_flag("--dry-run", dry_run_, "shows what would be given up, but changes nothing");
+        configuration_.declare(*skip_, {SettingScope::kafka});
     }
 
-    ExitCode run() override { return reset_->parsed() ? reset() : show(); }
+    ExitCode run() override {
+        if (reset_->parsed()) return reset();
+        return skip_->parsed() ? skip() : show();
+    }
 
 private:
     ExitCode show() const {
@@ -81,14 +90,7 @@ private:
         const Settings settings = configuration_.load();
         const std::string group = group_of(settings);
         const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::settled);
-        const auto members = offsets.members();
-        if (!members) throw UsageError("the embedded broker does not report a group's members: restart it instead");
-        if (!members->names.empty()) {
-            throw std::runtime_error(
-                fmt::format("group {} has members: {}. Stop them; the group drops a stopped worker when its session times out, up to "
-                            "20 s later. Nothing was set",
-                            group, joined(members->names)));
-        }
+        require_no_members(offsets, group);
         const std::vector<PartitionOffsets> before = offsets.read();
         const std::vector<NewOffset> wanted = wanted_offsets(offsets, before);
         std::vector<std::vector<std::string>> rows = {{"PARTITION", "COMMITTED", "NEW", "END", "REMARK"}};
@@ -105,6 +107,54 @@ private:
         return ExitCode::done;
     }
 
+    ExitCode skip() const {
+        const Settings settings = configuration_.load();
+        const std::string group = group_of(settings);
+        const schema::Topics topics = topics_of(settings);
+        const GroupOffsets offsets(kafka_config_of(settings), group, topics, GroupOffsets::View::settled);
+        require_no_members(offsets, group);
+        const std::vector<PartitionOffsets> all = offsets.read();
+        require_partition(skipped_partition_, all);
+        const PartitionOffsets& at = all[static_cast<std::size_t>(skipped_partition_)];
+        const auto batch = offsets.blocking(at);
+        if (!batch) {
+            throw std::runtime_error(fmt::format(
+                "partition {}: what the group reads next, from offset {} on, can be read; nothing was skipped. If a worker reports a "
+                "record further on, let the workers finish the jobs below it first",
+                at.partition, std::max(at.committed.value_or(at.first), at.first)));
+        }
+        if (skipped_offset_ && (*skipped_offset_ < batch->first || *skipped_offset_ >= batch->end)) {
+            throw std::runtime_error(
+                fmt::format("partition {}: --offset is {}, but the records that block it are at {}; nothing was skipped", at.partition,
+                            *skipped_offset_, show_batch(*batch)));
+        }
+        if (!dry_run_) offsets.skip(at, *batch);
+        std::cout << fmt::format("partition {}: {} {}\n", at.partition, dry_run_ ? "would skip" : "skipped", show_batch(*batch));
+        std::cerr << fmt::format("reason: {}\n", batch->reason);
+        if (!dry_run_) std::cerr << fmt::format("group {}: the jobs in them are dead letters in {}\n", group, topics.dlq());
+        return ExitCode::done;
+    }
+
+    static std::string show_batch(const consumer::UnreadableBatch& batch) {
+        if (batch.end - batch.first == 1) return fmt::format("offset {}", batch.first);
+        return fmt::format("offsets {} to {} ({}, one batch)", batch.first, batch.end - 1, show_count(batch.end - batch.first));
+    }
+
+    static void require_no_members(const GroupOffsets& offsets, const std::string& group) {
+        const auto members = offsets.members();
+        if (!members) throw UsageError("the embedded broker does not report a group's members: restart it instead");
+        if (members->names.empty()) return;
+        throw std::runtime_error(
+            fmt::format("group {} has members: {}. Stop them; the group drops a stopped worker when its session times out, up to 20 s "
+                        "later. Nothing was changed",
+                        group, joined(members->names)));
+    }
+
+    static void require_partition(std::int32_t partition, const std::vector<PartitionOffsets>& all) {
+        if (partition >= 0 && partition < std::ssize(all)) return;
+        throw UsageError(fmt::format("--partition is {}; the topic has 0 to {}", partition, all.size() - 1));
+    }
+
     // A commit without metadata makes the next owner of the partition read the results topic. A commit whose metadata says that nothing
     // above it is finished, and that the results so far are accounted for, makes it run everything.
     std::vector<NewOffset> wanted_offsets(const GroupOffsets& offsets, const std::vector<PartitionOffsets>& all) const {
@@ -115,11 +165,7 @@ private:
             throw UsageError(
                 fmt::format("--to is '{}'; allowed are committed, start, end, an offset, or a time back from now such as 24h", to_));
         }
-        for (const std::int32_t partition : partitions_) {
-            if (partition < 0 || partition >= static_cast<std::int32_t>(all.size())) {
-                throw UsageError(fmt::format("--partition is {}; the topic has 0 to {}", partition, all.size() - 1));
-            }
-        }
+        for (const std::int32_t partition : partitions_) require_partition(partition, all);
         std::vector<std::int64_t> since;
         if (back) since = offsets.offsets_since(now() - *back);
         const std::vector<consumer::EndsSeen> ends = replay_ ? offsets.ends_seen() : std::vector<consumer::EndsSeen>();
@@ -158,8 +204,11 @@ private:
     }
 
     CLI::App* reset_ = nullptr;
+    CLI::App* skip_ = nullptr;
     std::string to_ = "committed";
     std::vector<std::int32_t> partitions_;
+    std::int32_t skipped_partition_ = 0;
+    std::optional<std::int64_t> skipped_offset_;
     bool replay_ = false;
     bool dry_run_ = false;
     bool json_ = false;

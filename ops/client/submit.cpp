@@ -42,6 +42,8 @@ public:
             ->type_name("ID");
         app.add_option("--deadline", deadline_, "jobs that have not ended after this time expire, such as 2h (default: none)")
             ->type_name("TIME");
+        app.add_option("--tenant", tenant_, "whose jobs they are; tenants share no prompts in the prefix cache (default: none)")
+            ->type_name("NAME");
         app.add_option("--spread", spread_, "spreads each model's jobs over N keys, so that several workers serve a busy adapter")
             ->type_name("N")
             ->check(CLI::Range(1, 10'000));
@@ -92,6 +94,10 @@ private:
             if (!time || time->count() == 0)
                 throw UsageError(fmt::format("--deadline is '{}'; allowed is a time such as 20min or 2h", deadline_));
             deadline_at_ = now() + *time;
+        }
+        if (tenant_.size() > schema::id_bytes_max || !schema::is_valid_utf8(tenant_)) {
+            throw UsageError(fmt::format("--tenant is '{}'; allowed is UTF-8 of up to {} bytes", schema::repair_utf8(tenant_.substr(0, 80)),
+                                         schema::id_bytes_max));
         }
         if (!timeout_.empty()) {
             wait_time_ = parse_duration(timeout_);
@@ -203,6 +209,7 @@ private:
                                                .deadline = deadline_at_,
                                                .headers = {{std::string(batch_jobs_header), std::to_string(good_)}},
                                                .spread = spread_};
+        if (!tenant_.empty()) options.headers.emplace_back(schema::tenant_header, tenant_);
         options.on_failure = [&](const consumer::JobProducer::Failure& failure) {
             progress.clear();
             std::cerr << fmt::format("{}, line {}: not sent: {}\n", file_, failure.line, failure.reason);
@@ -273,6 +280,7 @@ private:
     std::string batch_id_;
     std::string retried_batch_;
     std::string deadline_;
+    std::string tenant_;
     std::string timeout_;
     std::uint32_t spread_ = 1;
     bool resume_ = false;

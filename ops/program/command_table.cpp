@@ -61,9 +61,10 @@ constexpr std::array commands = {
                "  lorry topics create --brokers kafka:9092 --partitions 24\n"
                "  lorry topics create --print-acls --group lorry-base",
                make_topics_command},
-    CommandRow{"offsets", "show how far a consumer group is, and reset its offsets",
+    CommandRow{"offsets", "show how far a consumer group is, reset its offsets, skip records",
                "  lorry offsets --group lorry-base --brokers kafka:9092\n"
-               "  lorry offsets reset --to 24h --replay --group lorry-base --brokers kafka:9092",
+               "  lorry offsets reset --to 24h --replay --group lorry-base --brokers kafka:9092\n"
+               "  lorry offsets skip --partition 3 --group lorry-base --brokers kafka:9092",
                make_offsets_command},
     CommandRow{"broker", "start an embedded broker, for trying things out", "  lorry broker --port 9092", make_broker_command},
     CommandRow{"docs", "print a reference page: settings, metrics, error codes", "  lorry docs settings > docs/settings.md",

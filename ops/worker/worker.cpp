@@ -83,7 +83,8 @@ Health health_of(Phase phase, const Metrics& metrics, const MetricSources& sourc
     // A restart would not help, so the probe still gets 200.
     std::string state = "degraded";
     for (const consumer::UnreadableRecord& record : unreadable)
-        state += fmt::format("\npartition {} is blocked at offset {}: {}", record.partition, record.offset, record.reason);
+        state += fmt::format("\npartition {} is blocked at offset {}: {}. {}", record.partition, record.offset, record.reason,
+                             advice_for(record));
     return {.ok = true, .state = std::move(state)};
 }
 
@@ -171,7 +172,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     const consumer::Clock::time_point deadline = consumer::Clock::now() + settings.deadline_start;
     consumer::AdapterTopic adapters(kafka,
                                     {.topic = topics.adapters(), .adapters_root = settings.adapters, .base_names = {"base", base_name}});
-    consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
+    consumer::ControlTopic cancels(kafka, {.topics = topics});
     const std::unique_ptr<consumer::Ledger> ledger =
         consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics, .days = settings.ledger_days});
     consumer::KafkaMember kafka_member(kafka, {.topics = topics,

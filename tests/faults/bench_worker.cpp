@@ -133,7 +133,7 @@ BenchMeasures run_bench_worker(const consumer::KafkaConfig& kafka, const BenchWo
     const schema::Topics topics{work.prefix};
     const auto deadline = consumer::Clock::now() + kafka.deadline_start;
     consumer::AdapterTopic adapters(kafka, {.topic = topics.adapters(), .adapters_root = "/", .base_names = {"base", "single"}});
-    consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
+    consumer::ControlTopic cancels(kafka, {.topics = topics});
     const auto ledger = work.keeps_ledger ? consumer::Ledger::start(kafka, {.file = work.folder / "ledger.db", .topics = topics}) : nullptr;
     consumer::KafkaMember member(kafka, {.topics = topics,
                                          .group = work.prefix + "-single",

@@ -178,7 +178,7 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     const auto deadline = consumer::Clock::now() + kafka.deadline_start;
     consumer::AdapterTopic adapters(
         kafka, {.topic = topics.adapters(), .adapters_root = "/", .base_names = {"base", "hash"}, .grace = std::chrono::seconds(3)});
-    consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
+    consumer::ControlTopic cancels(kafka, {.topics = topics});
     const auto ledger = consumer::Ledger::start(kafka, {.file = ledger_file, .topics = topics});
     consumer::KafkaMember member(kafka, member_options);
     adapters.wait_until_read(deadline);

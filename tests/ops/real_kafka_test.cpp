@@ -1,4 +1,4 @@
-// The program against a real Kafka: passwords and rights, and a group's offsets seen and set from outside. ctest starts the broker with
+// The program against a real Kafka: passwords and rights, and a worker of its own. ctest starts the broker with
 // `ops/kafka start --secure`; LORRY_KAFKA_ADDRESS_FILE names the file with its address, and the passwords are in the same folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,67 +15,22 @@
 
 #include <fmt/format.h>
 
-#include "consumer/kafka/group_offsets.h"
 #include "engine/adapter.h"
-#include "tests/ops/client/fixture.h"
-#include "tests/support/kafka_fixture.h"
+#include "tests/ops/real_kafka_fixture.h"
 #include "tests/support/labels.h"
 #include "tests/support/program.h"
-#include "tests/support/tiny_model.h"
 
 namespace lorry::ops {
 namespace {
 
 using consumer::Clock;
-using consumer::GroupOffsets;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::SizeIs;
 using tests::Program;
 using tests::ProgramResult;
 
-std::string first_line(const std::filesystem::path& file) {
-    std::ifstream in(file);
-    std::string line;
-    std::getline(in, line);
-    return line;
-}
-
 const tests::Labelled all_on_a_real_broker{"*", {tests::Label::real_kafka}};
-
-class RealKafkaProgram : public testing::Test {
-protected:
-    void SetUp() override {
-        const char* file = std::getenv("LORRY_KAFKA_ADDRESS_FILE");
-        if (file == nullptr) GTEST_SKIP() << "LORRY_KAFKA_ADDRESS_FILE is not set: nothing was tested against a real Kafka";
-        address = first_line(file);
-        secure = std::filesystem::path(file).parent_path() / "secure";
-        topics.prefix = fmt::format("p{}-{}", ::getpid(), std::chrono::system_clock::now().time_since_epoch().count() % 1'000'000'000);
-        group = topics.prefix + "-tiny";
-        config.brokers = address;
-        const Call created = call({"topics", "create", "--partitions", "2", "--brokers", address, "--prefix", topics.prefix});
-        ASSERT_EQ(created.code, 0) << created.err;
-    }
-
-    // `lorry ARGUMENTS` as the user who has all rights.
-    Call lorry(std::vector<std::string> arguments) const {
-        arguments.insert(arguments.end(), {"--brokers", address, "--prefix", topics.prefix});
-        return call(std::move(arguments));
-    }
-
-    // `lorry worker` on that model; callers add brokers and prefix.
-    std::vector<std::string> worker_command(const tests::TinyModel& tiny, const std::filesystem::path& ledger) const {
-        return {LORRY_PROGRAM, "worker",  "--model",  tiny.model.string(), "--adapters", tiny.adapters.string(), "--base-name",
-                "tiny",        "--group", group,      "--member",          "worker-1",   "--metrics-address",    "off",
-                "--threads",   "1",       "--ledger", ledger.string()};
-    }
-
-    std::string address;
-    std::filesystem::path secure;
-    schema::Topics topics;
-    std::string group;
-    consumer::KafkaConfig config{.brokers = "", .passthrough = {}, .deadline_start = 30s, .deadline_later = 60s};
-};
 
 // --- Passwords and rights ---
 
@@ -341,136 +296,6 @@ TEST_F(RealKafkaWorker, ThatIsKilledTwiceInTheMiddleGivesEachJobTheOneAnswerOfAn
     }
     EXPECT_EQ(streams, std::size_t{count} / 4);
     EXPECT_EQ(answers, expected);
-}
-
-// --- Offsets ---
-
-class RealKafkaOffsets : public RealKafkaProgram {
-protected:
-    consumer::KafkaMember::Options member_options() const {
-        return {.topics = topics, .group = group, .member = "one", .session_timeout = 6s, .drain_budget = 1s, .careful_starts = {0}};
-    }
-    // Twenty jobs with one key, so in one partition; every fourth stays unfinished, beginning with the first.
-    void work_out_of_order() {
-        {
-            consumer::JobProducer producer(config, {.topic = topics.jobs()});
-            for (int i = 0; i < 20; ++i) producer.submit(consumer::job_line(i), "base", 1);
-            producer.finish();
-        }
-        consumer::KafkaMember member(config, member_options());
-        consumer::RecordingHandler handler;
-        const auto jobs = consumer::poll_jobs(member, handler, 20);
-        ASSERT_THAT(jobs, SizeIs(20));
-        for (const auto& job : jobs) {
-            partition = job.record.source.partition;
-            if (job.record.source.offset % 4 != 0) member.sink().publish(consumer::completed(job));
-        }
-        member.sink().commit();
-        while_running = lorry({"offsets", "--group", group, "--json"});
-        refused = lorry({"offsets", "reset", "--group", group});
-        member.source().close(handler, Clock::now() + 5s);
-    }
-    // Retries, because a static member that has left remains a member until its session times out.
-    Call reset(std::vector<std::string> more) const {
-        std::vector<std::string> arguments = {"offsets", "reset", "--group", group};
-        arguments.insert(arguments.end(), more.begin(), more.end());
-        Call answer;
-        for (const auto deadline = Clock::now() + 60s; Clock::now() < deadline; std::this_thread::sleep_for(500ms)) {
-            answer = lorry(arguments);
-            if (answer.code == 0) break;
-        }
-        EXPECT_EQ(answer.code, 0) << answer.err;
-        return answer;
-    }
-    std::vector<std::int64_t> jobs_of_next_member() const {
-        consumer::KafkaMember member(config, member_options());
-        consumer::RecordingHandler handler;
-        std::vector<std::int64_t> offsets;
-        for (const auto& job : consumer::poll_all_jobs(member, handler)) offsets.push_back(job.record.source.offset);
-        member.source().close(handler, Clock::now() + 5s);
-        std::sort(offsets.begin(), offsets.end());
-        return offsets;
-    }
-    // The report on the partition that has the jobs.
-    std::string line() const { return lines_of(lorry({"offsets", "--group", group, "--json"}).out)[static_cast<std::size_t>(partition)]; }
-
-    std::int32_t partition = 0;
-    Call while_running;
-    Call refused;
-};
-
-TEST_F(RealKafkaOffsets, ShowWhatIsFinishedOutOfOrderWhileTheGroupRuns) {
-    const Call unknown = lorry({"offsets", "--group", "no-such-group"});
-    EXPECT_EQ(unknown.code, 1);
-    EXPECT_THAT(unknown.err, HasSubstr("no-such-group has no members"));
-    ASSERT_NO_FATAL_FAILURE(work_out_of_order());
-    EXPECT_EQ(while_running.code, 0) << while_running.err;
-    EXPECT_THAT(while_running.err, AllOf(HasSubstr(group), HasSubstr("Stable: one")));
-    EXPECT_THAT(lines_of(while_running.out), SizeIs(2));
-    EXPECT_THAT(lines_of(while_running.out)[static_cast<std::size_t>(partition)],
-                HasSubstr(R"("committed":0,"end":20,"lag":20,"unfinished":5,"finished":[[1,3],[5,7],[9,11],[13,15],[17,19]],)"
-                          R"("missing":[[0,0],[4,4],[8,8],[12,12],[16,16]])"));
-    EXPECT_EQ(refused.code, 1);
-    EXPECT_THAT(refused.err, AllOf(HasSubstr("has members: one"), HasSubstr("Nothing was set")));
-}
-
-TEST_F(RealKafkaOffsets, AReplayRunsAllJobsAgainFromWhereItWasSet) {
-    ASSERT_NO_FATAL_FAILURE(work_out_of_order());
-    const std::string number = std::to_string(partition);
-    const Call dry = reset({"--to", "6", "--partition", number, "--replay", "--dry-run"});
-    EXPECT_THAT(dry.out, HasSubstr("skips up to 6 jobs"));
-    EXPECT_THAT(line(), HasSubstr("\"committed\":0"));
-    reset({"--to", "6", "--partition", number, "--replay"});
-    EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":6,)"), HasSubstr(R"("unfinished":14,)"), HasSubstr(R"("finished":[],)")));
-    EXPECT_EQ(jobs_of_next_member(), (std::vector<std::int64_t>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}));
-}
-
-TEST_F(RealKafkaOffsets, AResetWithoutReplayForgetsWhatWasSaidAboveTheOffset) {
-    ASSERT_NO_FATAL_FAILURE(work_out_of_order());
-    reset({"--to", "1h"});
-    EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":0,)"), HasSubstr(R"("unfinished":null,)"), HasSubstr("does not say")));
-    GroupOffsets(config, group, topics, GroupOffsets::View::settled).set({{.partition = partition, .offset = 2, .metadata = "by hand"}});
-    EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":2,)"), HasSubstr("not written by Lorry")));
-    reset({"--to", "end"});
-    EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":20,)"), HasSubstr(R"("lag":0,)")));
-}
-
-// The jobs topic was recreated. Pins: a reset kept the old topic's offset for the new topic, so the jobs below it never ran.
-TEST_F(RealKafkaOffsets, OfAnEarlierTopicDoNotCountAndAResetKeepsNothingOfThem) {
-    {
-        consumer::JobProducer producer(config, {.topic = topics.jobs()});
-        for (int i = 0; i < 20; ++i) producer.submit(consumer::job_line(i), "base", 1);
-        producer.finish();
-    }
-    partition = consumer::read_all(config, topics.jobs()).at(0).source.partition;
-    const GroupOffsets offsets(config, group, topics, GroupOffsets::View::settled);
-    consumer::CommitState earlier = consumer::nothing_finished_above(6);
-    earlier.topic = offsets.topic_mark() + 1;
-    const auto set_earlier = [&] {
-        offsets.set({{.partition = partition, .offset = earlier.offset, .metadata = encode_commit_metadata(earlier)}});
-        EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":null,"end":20,"lag":20,)"), HasSubstr("for an earlier topic of that name")));
-    };
-    ASSERT_NO_FATAL_FAILURE(set_earlier());
-    reset({"--replay"});
-    const auto replay = offsets.read().at(static_cast<std::size_t>(partition));
-    EXPECT_EQ(replay.committed, 0);
-    EXPECT_EQ(consumer::decode_commit_metadata(0, replay.metadata).value().topic, offsets.topic_mark());
-
-    ASSERT_NO_FATAL_FAILURE(set_earlier());
-    reset({});
-    EXPECT_THAT(line(), HasSubstr(R"("committed":0,)"));
-    EXPECT_THAT(jobs_of_next_member(), SizeIs(20));
-}
-
-TEST_F(RealKafkaOffsets, ResetSaysWhatItDoesNotTake) {
-    for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
-             {"--to", "yesterday"}, {"--to", "3"}, {"--to", "3", "--partition", "0"}, {"--partition", "2"}}) {
-        std::vector<std::string> arguments = {"offsets", "reset", "--group", group};
-        arguments.insert(arguments.end(), wrong.begin(), wrong.end());
-        const Call answer = lorry(arguments);
-        EXPECT_EQ(answer.code, 2) << answer.err;
-        EXPECT_THAT(answer.err, HasSubstr(wrong[0]));
-    }
 }
 
 }  // namespace

@@ -204,6 +204,10 @@ TEST(CodecRecordsTest, CancelsNameAJobOrABatch) {
     const std::string batch = encode_cancel({.id = "b", .is_batch = true, .jobs_end = {7, 0, 12}});
     EXPECT_EQ(batch, R"({"type":"cancel","batch_id":"b","jobs_end":[7,0,12]})");
     EXPECT_THAT(parse_cancel(batch, {})->jobs_end, ElementsAre(7, 0, 12));
+    const std::string with_id = encode_cancel({.id = "x", .jobs_end = {7}, .jobs_topic_id = "vUGm4uAqQdSiSJqQ8DGZ3w"});
+    EXPECT_EQ(with_id, R"({"type":"cancel","job_id":"x","jobs_end":[7],"jobs_topic_id":"vUGm4uAqQdSiSJqQ8DGZ3w"})");
+    EXPECT_EQ(parse_cancel(with_id, {})->jobs_topic_id, "vUGm4uAqQdSiSJqQ8DGZ3w");
+    EXPECT_EQ(parse_cancel(batch, {})->jobs_topic_id, "");
     const auto cancel = parse_cancel(R"({"type":"cancel","batch_id":"b"})", moment(9));
     EXPECT_EQ(cancel->id, "b");
     EXPECT_TRUE(cancel->is_batch);

@@ -52,6 +52,8 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Write --operation Describe --operation DescribeConfigs --topic "
                                         "'tiny.results' --topic 'tiny.chunks' --topic 'tiny.status' --topic 'tiny.dlq'"));
     EXPECT_THAT(lines, Contains(start + "'User:administrator' --operation Read --operation Describe --group 'tiny-lm'"));
+    EXPECT_THAT(lines, Contains(start + "'User:administrator' --operation Write --topic 'tiny.dlq'"));
+    EXPECT_THAT(lines, Contains(start + "'User:administrator' --operation Write --operation Describe --transactional-id 'tiny/tiny-lm'"));
     EXPECT_THAT(lines,
                 Contains(start + "'User:reader' --operation Read --operation Describe --group 'tiny-' --resource-pattern-type prefixed"));
     for (const std::string& line : lines) {

@@ -5,14 +5,27 @@
 #include <utility>
 #include <vector>
 
+#include "consumer/kafka/connection.h"
 #include "consumer/kafka/follow/follower.h"
 #include "consumer/log.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
 
-ControlTopic::ControlTopic(const KafkaConfig& config, Options options) : options_(std::move(options)) {
-    follower_ = std::make_unique<TopicFollower>(config, options_.topic, [this](const schema::JobRecord& record) { apply(record); });
+namespace {
+
+std::string id_of_topic(const KafkaConfig& config, const std::string& topic) {
+    const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {});
+    connection.required_partition_count(topic);
+    return connection.topic_id(topic);
+}
+
+}  // namespace
+
+ControlTopic::ControlTopic(const KafkaConfig& config, Options options)
+    : options_(std::move(options)), jobs_topic_id_(id_of_topic(config, options_.topics.jobs())) {
+    follower_ =
+        std::make_unique<TopicFollower>(config, options_.topics.control(), [this](const schema::JobRecord& record) { apply(record); });
 }
 
 ControlTopic::~ControlTopic() = default;
@@ -28,6 +41,8 @@ void ControlTopic::apply(const schema::JobRecord& record) {
                     parsed ? "the record has no timestamp" : parsed.error());
         return;
     }
+    // Offsets of a deleted topic say nothing about the jobs of the one that has its name now.
+    if (!parsed->jobs_topic_id.empty() && !jobs_topic_id_.empty() && parsed->jobs_topic_id != jobs_topic_id_) return;
     Reach& reach = (parsed->is_batch ? batches_ : jobs_)[parsed->id];
     extend(reach, std::move(*parsed));
     ++counters_.cancels;
@@ -70,8 +85,8 @@ void ControlTopic::forget_older_half() {
     for (auto* cancelled : {&jobs_, &batches_}) {
         std::erase_if(*cancelled, [&](const auto& entry) { return entry.second.latest <= *middle; });
     }
-    log_warning("{}: more than {} cancels; those older than {} (ms since 1970) are forgotten", options_.topic, options_.cancels_max,
-                middle->time_since_epoch().count());
+    log_warning("{}: more than {} cancels; those older than {} (ms since 1970) are forgotten", options_.topics.control(),
+                options_.cancels_max, middle->time_since_epoch().count());
 }
 
 bool ControlTopic::is_cancelled(const schema::Job& job) const {

@@ -11,6 +11,7 @@
 
 #include "consumer/kafka/config.h"
 #include "consumer/seams.h"
+#include "schema/topics.h"
 
 namespace lorry::consumer {
 
@@ -19,7 +20,7 @@ class TopicFollower;
 class ControlTopic : public CancelDirectory {
 public:
     struct Options {
-        std::string topic;
+        schema::Topics topics;
         // Maximum number of cancels kept in memory. Beyond it the older half is forgotten, and the jobs they name are no longer cancelled.
         std::size_t cancels_max = 1'000'000;
     };
@@ -29,7 +30,7 @@ public:
         std::size_t known = 0;      // cancels kept now
     };
 
-    // Starts reading. Throws KafkaError when the brokers do not answer or the topic does not exist.
+    // Starts reading. Throws KafkaError when the brokers do not answer, or the control or the jobs topic does not exist.
     ControlTopic(const KafkaConfig& config, Options options);
     ~ControlTopic() override;
 
@@ -58,6 +59,7 @@ private:
     void forget_older_half();
 
     const Options options_;
+    const std::string jobs_topic_id_;  // empty if brokers have no topic ids
     mutable std::mutex mutex_;
     ReachById jobs_;                           // guarded by mutex_
     ReachById batches_;                        // guarded by mutex_

@@ -9,6 +9,7 @@
 #include "consumer/kafka/admin.h"
 #include "consumer/kafka/connection.h"
 #include "consumer/kafka/follow/adapter_topic.h"
+#include "consumer/kafka/follow/control_topic.h"
 #include "consumer/kafka/follow/ledger.h"
 #include "consumer/kafka/group_offsets.h"
 #include "consumer/kafka/takeover.h"
@@ -343,6 +344,33 @@ TEST_F(RealKafka, ATakeOverEndsWhenTheJobsTopicWasMadeAnew) {
     create_topics(config, specs());
     ASSERT_NE(consumer.topic_id(topics.jobs()), first_id);
     EXPECT_TRUE(is_refused());
+}
+
+// Offsets start at 0 again. Pins: a cancel for the old topic cancelled jobs of the new one with the same ids.
+TEST_F(RealKafka, ACancelDoesNotReachTheJobsOfALaterTopic) {
+    const auto cancelled_partitions = [&] {
+        ControlTopic cancels(config, {.topics = topics});
+        cancels.wait_until_read(Clock::now() + 30s);
+        int count = 0;
+        for (std::int32_t partition = 0; partition < partitions; ++partition) {
+            schema::Job job;
+            job.source = {.topic = topics.jobs(), .partition = partition, .offset = 0};
+            job.id = "job-0";
+            count += cancels.is_cancelled(job) ? 1 : 0;
+        }
+        return count;
+    };
+    submit_jobs(config, topics, 0, 40);
+    send_cancel(config, topics, {.id = "job-0"});
+    const int reached = cancelled_partitions();
+    EXPECT_GT(reached, 0);
+    ASSERT_NO_FATAL_FAILURE(delete_topic(config, topics.jobs()));
+    std::this_thread::sleep_for(2s);
+    create_topics(config, specs());
+    submit_jobs(config, topics, 0, 40);
+    EXPECT_EQ(cancelled_partitions(), 0);
+    send_cancel(config, topics, {.id = "job-0"});
+    EXPECT_EQ(cancelled_partitions(), reached);
 }
 
 // Brokers that are starting may not know a topic yet. Treated as "no id", that would look like a different topic.

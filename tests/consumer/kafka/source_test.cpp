@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "consumer/kafka/producer.h"
 #include "tests/support/kafka_fixture.h"
 
 namespace lorry::consumer {
@@ -40,13 +41,14 @@ private:
     std::string bytes_;
 };
 
-// Sends a one-record batch whose payload is invalid for `codec` (4: zstd, 5: unknown). The embedded broker stores it unchanged.
+// Sends a batch of records whose payload is invalid for `codec` (4: zstd, 5: unknown). The embedded broker stores it unchanged.
 // Sources: Kafka's protocol guide, Produce version 3; KIP-98 for the batch.
-void produce_unreadable(const std::string& address, const std::string& topic, std::int32_t partition, std::int16_t codec) {
+void produce_unreadable(const std::string& address, const std::string& topic, std::int32_t partition, std::int16_t codec,
+                        std::int32_t records = 1) {
     Bytes after_length;
-    after_length.add(std::int32_t{-1}).add(std::int8_t{2}).add(std::int32_t{0}).add(codec).add(std::int32_t{0});  // … last offset delta
-    after_length.add(std::int64_t{0}).add(std::int64_t{0});                                                       // timestamps
-    after_length.add(std::int64_t{-1}).add(std::int16_t{-1}).add(std::int32_t{-1}).add(std::int32_t{1});          // producer; records
+    after_length.add(std::int32_t{-1}).add(std::int8_t{2}).add(std::int32_t{0}).add(codec).add(records - 1);  // … last offset delta
+    after_length.add(std::int64_t{0}).add(std::int64_t{0});                                                   // timestamps
+    after_length.add(std::int64_t{-1}).add(std::int16_t{-1}).add(std::int32_t{-1}).add(records);              // producer; records
     after_length.add(std::string(64, '?'));
     Bytes batch;
     batch.add(std::int64_t{0}).add_counted<std::int32_t>(after_length.get());
@@ -171,9 +173,52 @@ TEST_F(KafkaSourceTest, NamesTheRecordThatCannotBeReadAndReadsOtherPartitions) {
         EXPECT_EQ(record.offset, 0);
         EXPECT_THAT(record.reason, ::testing::HasSubstr(partition == 0 ? "zstd" : "0x5"));
         EXPECT_THAT(log, ::testing::HasSubstr(fmt::format("[{}]: the record at offset 0 cannot be read", partition)));
-        EXPECT_THAT(log, ::testing::HasSubstr(fmt::format("--partition {} --to 1", partition)));
+        EXPECT_THAT(log, ::testing::HasSubstr(fmt::format("lorry offsets skip --partition {} --offset 0`", partition)));
     }
     source.close(handler, Clock::now() + 5s);
+}
+
+// The client says only where a batch begins. Readable records between batches that are not must never count as part of one.
+TEST_F(KafkaSourceTest, FindsWhereABatchEndsThatCannotBeRead) {
+    const std::string jobs = topics.jobs();
+    const auto produce_readable = [&](int count) {
+        KafkaProducer producer(config, {});
+        for (int i = 0; i < count; ++i) {
+            ASSERT_TRUE(producer.send({.topic = jobs, .partition = 0, .key = {}, .value = job_line(i), .headers = {}, .tag = 0}));
+        }
+        producer.wait_all("writing");
+    };
+    ASSERT_NO_FATAL_FAILURE(produce_readable(2));
+    produce_unreadable(broker.address(), jobs, 0, 4, 11);  // 2 to 12
+    produce_unreadable(broker.address(), jobs, 0, 5, 1);   // 13
+    ASSERT_NO_FATAL_FAILURE(produce_readable(1));          // 14
+    produce_unreadable(broker.address(), jobs, 0, 4, 40);  // 15 to 54
+    constexpr std::int64_t end = 55;
+    const auto found_at = [&](std::int64_t offset) -> std::pair<std::int64_t, std::int64_t> {
+        const auto batch = unreadable_batch_at(config, jobs, 0, offset, end);
+        return batch ? std::pair(batch->first, batch->end) : std::pair<std::int64_t, std::int64_t>(-1, -1);
+    };
+    const std::pair<std::int64_t, std::int64_t> none(-1, -1);
+    EXPECT_EQ(found_at(0), none);
+    EXPECT_EQ(found_at(2), std::pair(std::int64_t{2}, std::int64_t{13}));
+    EXPECT_EQ(found_at(7), std::pair(std::int64_t{7}, std::int64_t{13})) << "only what the group has not finished";
+    EXPECT_EQ(found_at(13), std::pair(std::int64_t{13}, std::int64_t{14}));
+    EXPECT_EQ(found_at(14), none);
+    EXPECT_EQ(found_at(15), std::pair(std::int64_t{15}, end)) << "up to the log's end";
+    EXPECT_EQ(found_at(end), none);
+}
+
+// Pins: `lorry collect` and `lorry cancel` never ended once the jobs topic had such a record.
+TEST_F(KafkaSourceTest, AReaderOfATopicCanGoOnBehindABatchThatCannotBeRead) {
+    produce_unreadable(broker.address(), topics.jobs(), 0, 4, 3);
+    submit_jobs(config, topics, 0, 30);
+    produce_unreadable(broker.address(), topics.jobs(), 1, 5, 1);
+    RecordReader reader(config, {.topics = {topics.jobs()}, .passes_unreadable = true});
+    std::size_t records = 0;
+    const auto deadline = Clock::now() + 30s;
+    while ((!reader.at_end() || !reader.has_read_all()) && Clock::now() < deadline) records += reader.poll(100ms, 1000).size();
+    EXPECT_EQ(records, 30U);
+    EXPECT_TRUE(reader.has_read_all());
 }
 
 // A stuck job must not make the commit metadata overflow: reading stops before, names the job, and goes on when there is room.

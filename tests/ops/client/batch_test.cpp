@@ -37,7 +37,7 @@ TEST(BatchId, TellsItsTimeAndSortsByIt) {
 
 TEST_F(ClientTest, SubmitSendsEachLineUntouchedUnderItsModelWithTheBatchInItsHeaders) {
     const std::vector<std::string> lines = {job_line("a"), job_line("b", "section"), job_line("c", "section")};
-    const Call submit = lorry({"submit", write("jobs.jsonl", lines), "--deadline", "2h"});
+    const Call submit = lorry({"submit", write("jobs.jsonl", lines), "--deadline", "2h", "--tenant", "Müller & Co"});
     ASSERT_EQ(submit.code, 0) << submit.err;
     const std::string batch = trimmed(submit.out);
     EXPECT_TRUE(time_of_batch_id(batch)) << batch;
@@ -51,10 +51,21 @@ TEST_F(ClientTest, SubmitSendsEachLineUntouchedUnderItsModelWithTheBatchInItsHea
         const auto job = schema::parse_job(record, {});
         ASSERT_TRUE(job) << job.error().error.message;
         EXPECT_EQ(record.key, job->model);
+        EXPECT_EQ(job->tenant, "Müller & Co");
         EXPECT_GT(*job->deadline, *record.timestamp + 119min);
         seen.push_back(*record.value);
     }
     EXPECT_THAT(seen, UnorderedElementsAre(lines[0], lines[1], lines[2]));
+}
+
+TEST_F(ClientTest, SubmitSendsNothingForATenantThatWorkersWouldRefuse) {
+    const std::string file = write("jobs.jsonl", {job_line("a")});
+    for (const std::string& tenant : {std::string(513, 'x'), std::string("\xff")}) {
+        const Call refused = lorry({"submit", file, "--tenant", tenant});
+        EXPECT_EQ(refused.code, 2);
+        EXPECT_THAT(refused.err, HasSubstr("allowed is UTF-8 of up to 512 bytes"));
+    }
+    EXPECT_THAT(records(topics.jobs()), IsEmpty());
 }
 
 TEST_F(ClientTest, SpreadGivesAModelSeveralKeys) {

@@ -216,7 +216,7 @@ TEST_F(ControlTopicTest, CancelsJobsAndBatchesThatWereInTheJobsTopicBeforeWhatev
     fill(0, 3);
     fill(2, 1);
     send_cancels(config, topics, {{.id = "job-1"}, {.id = "batch-1", .is_batch = true}});
-    ControlTopic cancels(config, {.topic = topics.control()});
+    ControlTopic cancels(config, {.topics = topics});
     cancels.wait_until_read(Clock::now() + 15s);
     EXPECT_TRUE(cancels.is_cancelled(job_at(0, 2, "job-1")));
     EXPECT_FALSE(cancels.is_cancelled(job_at(0, 3, "job-1"))) << "submitted again later";
@@ -238,7 +238,7 @@ TEST_F(ControlTopicTest, CancelsJobsAndBatchesThatWereInTheJobsTopicBeforeWhatev
 
 TEST_F(ControlTopicTest, ACancelWithoutOffsetsComparesTimestamps) {
     send_cancel_without_offsets("job-1");
-    ControlTopic cancels(config, {.topic = topics.control()});
+    ControlTopic cancels(config, {.topics = topics});
     cancels.wait_until_read(Clock::now() + 15s);
     schema::Job job = job_at(0, 5, "job-1");
     EXPECT_FALSE(cancels.is_cancelled(job)) << "it seems to be submitted later";
@@ -254,7 +254,7 @@ TEST_F(ControlTopicTest, ForgetsTheOlderHalfInsteadOfGrowing) {
         send_cancel(config, topics, {.id = fmt::format("job-{}", i)});
         std::this_thread::sleep_for(3ms);
     }
-    ControlTopic cancels(config, {.topic = topics.control(), .cancels_max = 8});
+    ControlTopic cancels(config, {.topics = topics, .cancels_max = 8});
     cancels.wait_until_read(Clock::now() + 15s);
     EXPECT_LE(cancels.counters().known, 8U);
     EXPECT_TRUE(cancels.is_cancelled(job_at(0, 0, "job-8")));
