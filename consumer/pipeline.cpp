@@ -192,7 +192,7 @@ void Pipeline::State::publish_loop() {
         // While nothing else runs, waiting for more results only delays: suspects run alone, and start after a commit.
         const auto nothing_runs = [&] { return jobs_in_flight.total() <= publisher.uncommitted(); };
         if (nothing_runs()) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
-        const auto until_commit = std::chrono::duration_cast<std::chrono::milliseconds>(next_commit - Clock::now());
+        const auto until_commit = std::chrono::ceil<std::chrono::milliseconds>(next_commit - Clock::now());  // rounded down, it would spin
         auto taken = publications.pop_all(std::max(until_commit, std::chrono::milliseconds(0)));
         set_publishing_since(Clock::now());
         for (Publication& publication : taken) publisher.take(std::move(publication));

@@ -107,14 +107,10 @@ private:
     // Runs one transaction from begin to commit. `done`: its entries are finished and its offsets are known to be committed. Entries that
     // are no longer needed, or of which a record was refused, are removed from it.
     StepResult attempt(Transaction& transaction) {
-        // Before it gets a partition and after it loses the last one, a worker has nothing to commit, and its consumer may be closed.
-        if (tracker_.partitions().empty()) {
-            transaction.entries.clear();
-            return {};
-        }
-        // Also when there is nothing to commit: readers may be waiting for the last transaction.
+        // Also when there is nothing to commit: readers, and the next owner of a lost partition, may wait for the last transaction.
         if (!is_open_ || producer_->has_stray_request() || producer_->has_lost_broker()) reopen(config_.deadline_later);
-        if (!is_open_) {  // its partitions were revoked meanwhile
+        // Before it gets a partition and after it loses the last one, a worker has nothing to commit, and its consumer may be closed.
+        if (!is_open_ || tracker_.partitions().empty()) {
             transaction.entries.clear();
             return {};
         }
@@ -223,12 +219,13 @@ private:
                         config_.brokers, options_.id, recent_fences_.size(), reason));
     }
 
-    // With a new producer, nothing of an old one can change any more. After the start, a worker without partitions needs none: it has
-    // nothing to commit, and open transactions are looked at before it has.
+    // With a new producer, nothing of an old one can change any more. After the start, a worker without partitions tries only once: it has
+    // nothing to commit, may be about to end, and the next commit tries again. Once it has left its group, it can end nothing.
     void reopen(milliseconds deadline) {
         const bool at_start = producer_ == nullptr;
+        const auto is_waited_for = [&] { return at_start || !tracker_.partitions().empty(); };
         is_open_ = false;
-        for (Retry retry(consumer_, "opening a producer", deadline); at_start || !tracker_.partitions().empty();) {
+        for (Retry retry(consumer_, "opening a producer", deadline); rd_kafka_consumer_closed(consumer_.handle()) == 0;) {
             producer_.reset();
             producer_ = std::make_unique<TransactionalProducer>(
                 config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});
@@ -241,6 +238,7 @@ private:
             if (is_open_) return;
             if (result.end == StepEnd::fenced) count_fence(result.reason);
             log_warning("a transactional producer could not be opened: {}", result.reason);
+            if (!is_waited_for()) return;
             retry.again(result.reason);
         }
     }
