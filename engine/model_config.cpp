@@ -336,6 +336,7 @@ RopeConfig read_rope(const Section& config, const std::string& file, std::int64_
         parameters.refuse("high_freq_factor", "it must be larger than low_freq_factor");
     const auto beta = [&](const char* key, double absent) {
         const double value = parameters.real(key, absent, 0.0, 1e6);
+        if (value != 0.0 && value < 1e-6) parameters.refuse(key, "it must be 0 or a number from 1e-06 on");
         return value == 0.0 ? absent : value;
     };
     rope.beta_fast = beta("beta_fast", rope.beta_fast);
