@@ -19,6 +19,10 @@ JobError error_at(ErrorCode code, std::string_view param, std::string message) {
     return {.code = code, .param = std::string(param), .message = std::move(message)};
 }
 
+// Tokenizing a megabyte takes half a second, in which no other job is read. No text has this many bytes for each of its tokens: the longest
+// tokens in use stand for 128 spaces.
+constexpr std::size_t token_bytes_max = 128;
+
 // The field of the body that holds the prompt.
 std::string_view prompt_field(const schema::Job& job) {
     if (std::holds_alternative<schema::ChatPrompt>(job.prompt)) return "messages";
@@ -180,10 +184,8 @@ Expected<std::vector<TokenizedJob::Prompt>, JobError> Preparer::prompts_of(const
     std::vector<Prompt> prompts;
     const std::string_view field = prompt_field(job);
     const auto add_text = [&](std::string text, bool add_special_tokens) -> Expected<void, JobError> {
-        auto tokens = tokenizer_.encode(text, add_special_tokens);
-        if (!tokens) return unexpected(error_at(ErrorCode::invalid_text, field, tokens.error()));
-        // A tokenizer may know more tokens than the model.
-        if (auto valid = check_tokens(*tokens, field); !valid) return unexpected(valid.error());
+        auto tokens = encode(text, add_special_tokens, field);
+        if (!tokens) return unexpected(tokens.error());
         prompts.push_back({std::move(text), std::move(*tokens)});
         return {};
     };
@@ -207,6 +209,20 @@ Expected<std::vector<TokenizedJob::Prompt>, JobError> Preparer::prompts_of(const
     return prompts;
 }
 
+Expected<std::vector<engine::TokenId>, JobError> Preparer::encode(std::string_view text, bool add_special_tokens,
+                                                                  std::string_view field) const {
+    if (text.size() / token_bytes_max > static_cast<std::size_t>(options_.context_max)) {
+        return unexpected(error_at(ErrorCode::context_length_exceeded, field,
+                                   "this model and its KV cache hold " + std::to_string(options_.context_max) + " tokens; a text of " +
+                                       std::to_string(text.size()) + " bytes has more: shorten it"));
+    }
+    auto tokens = tokenizer_.encode(text, add_special_tokens);
+    if (!tokens) return unexpected(error_at(ErrorCode::invalid_text, field, tokens.error()));
+    // A tokenizer may know more tokens than the model.
+    if (auto valid = check_tokens(*tokens, field); !valid) return unexpected(valid.error());
+    return std::move(*tokens);
+}
+
 Expected<void, JobError> Preparer::check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const {
     for (const std::int32_t id : ids) {
         if (id < 0 || id >= config_.vocabulary) {
@@ -222,10 +238,9 @@ Expected<ChoiceTokens, JobError> Preparer::choice_tokens(const std::vector<std::
     if (choices == last_choices_) return last_choice_tokens_;
     ChoiceTokens tokens;
     for (const std::string& choice : choices) {
-        auto encoded = tokenizer_.encode(choice, false);
-        if (!encoded) return unexpected(error_at(ErrorCode::invalid_text, "choices", encoded.error()));
+        auto encoded = encode(choice, false, "choices");
+        if (!encoded) return unexpected(encoded.error());
         if (encoded->empty()) return unexpected(error_at(ErrorCode::empty_choice, "choices", "a choice has no tokens"));
-        if (auto valid = check_tokens(*encoded, "choices"); !valid) return unexpected(valid.error());
         tokens.push_back(std::move(*encoded));
     }
     last_choices_ = choices;

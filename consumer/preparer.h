@@ -92,6 +92,9 @@ private:
     Expected<std::string, schema::JobError> render(const schema::ChatPrompt& chat) const;
     Expected<std::vector<Prompt>, schema::JobError> prompts_of(const schema::Job& job) const;
     Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
+    // A text that is far too long for the context is refused without being tokenized.
+    Expected<std::vector<engine::TokenId>, schema::JobError> encode(std::string_view text, bool add_special_tokens,
+                                                                    std::string_view field) const;
     Expected<void, schema::JobError> check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const;
     Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;
     // Adds all that follows from the job and the model in `tokenized`.

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "schema/codec_error.h"
 #include "schema/json.h"
 
 namespace lorry::engine {
@@ -63,10 +64,9 @@ public:
 
     const std::string& error() const { return error_; }
     void refuse(std::string_view key, const Json& value, std::string_view advice) {
-        std::string text = value.dump();
-        constexpr std::size_t shown = 200;
-        if (text.size() > shown) text = text.substr(0, shown) + "…";
-        if (error_.empty()) error_ = fmt::format("{} = {} is not supported; {}", key, text, advice);
+        constexpr std::size_t bytes_shown = 200;
+        if (!error_.empty()) return;
+        error_ = fmt::format("{} = {} is not supported; {}", schema::shortened(key), schema::shortened(value.dump(), bytes_shown), advice);
     }
     const Json* find(std::string_view key) {
         known_.push_back(key);

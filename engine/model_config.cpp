@@ -10,6 +10,7 @@
 
 #include "engine/files.h"
 #include "engine/model_layout.h"
+#include "schema/codec_error.h"
 #include "schema/json.h"
 
 namespace lorry::engine {
@@ -192,7 +193,7 @@ public:
     [[noreturn]] void refuse(std::string_view key, std::string_view advice) const {
         const Json* value = object_.find(key);
         throw std::runtime_error(fmt::format("{}: {} = {} is not supported: {}", file_, name(key),
-                                             value == nullptr ? "(absent)" : shorten(value->dump()), advice));
+                                             value == nullptr ? "(absent)" : schema::shortened(value->dump(), bytes_shown), advice));
     }
 
     std::int64_t integer(std::string_view key, std::optional<std::int64_t> absent, std::int64_t lowest, std::int64_t highest) const {
@@ -241,11 +242,7 @@ private:
         throw std::runtime_error(fmt::format("{}: {} is {}; it is required", file_, name(key), has(key) ? "null" : "missing"));
     }
     std::string name(std::string_view key) const { return path_.empty() ? std::string(key) : path_ + "." + std::string(key); }
-    static std::string shorten(std::string text) {
-        constexpr std::size_t shown = 120;
-        if (text.size() > shown) text = text.substr(0, shown) + "…";
-        return text;
-    }
+    static constexpr std::size_t bytes_shown = 120;  // of a value
 
     const Json& object_;
     std::string file_;
@@ -330,6 +327,8 @@ RopeConfig read_rope(const Section& config, const std::string& file, std::int64_
     if (rope.kind == RopeConfig::Kind::yarn)
         factor_default = static_cast<double>(max_positions) / static_cast<double>(rope.original_max_positions);
     rope.factor = parameters.real("factor", factor_default, 1.0, 1e6);
+    if (rope.kind == RopeConfig::Kind::yarn && rope.theta <= 1.0)
+        (parameters.has("rope_theta") ? parameters : config).refuse("rope_theta", "yarn divides by its logarithm: it must be above 1");
     const bool llama3 = rope.kind == RopeConfig::Kind::llama3;
     rope.low_freq_factor = parameters.real("low_freq_factor", llama3 ? std::nullopt : std::optional(1.0), 1e-6, 1e6);
     rope.high_freq_factor = parameters.real("high_freq_factor", llama3 ? std::nullopt : std::optional(4.0), 1e-6, 1e6);
@@ -337,6 +336,7 @@ RopeConfig read_rope(const Section& config, const std::string& file, std::int64_
         parameters.refuse("high_freq_factor", "it must be larger than low_freq_factor");
     const auto beta = [&](const char* key, double absent) {
         const double value = parameters.real(key, absent, 0.0, 1e6);
+        if (value != 0.0 && value < 1e-6) parameters.refuse(key, "it must be 0 or a number from 1e-06 on");
         return value == 0.0 ? absent : value;
     };
     rope.beta_fast = beta("beta_fast", rope.beta_fast);

@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "kernels/checkpoint_weights.h"
+#include "schema/codec_error.h"
 #include "schema/json.h"
 
 namespace lorry::engine {
@@ -51,6 +52,9 @@ constexpr std::array dtypes = {
     Dtype{"F4", 4, {}},
 };
 
+// A file's text, as a message shows it.
+std::string shown(std::string_view text) { return schema::shortened(text, 200); }
+
 // How many members the outermost object of a valid JSON text has; duplicate names count each time.
 std::size_t count_members(std::string_view json) {
     std::size_t members = 0;
@@ -82,7 +86,7 @@ std::optional<std::uint64_t> byte_size(std::span<const std::int64_t> shape, std:
 }
 
 Expected<Tensor, std::string> parse_entry(const std::string& name, const Json& entry, std::uint64_t data_bytes) {
-    const auto fail = [&](const std::string& what) { return unexpected(fmt::format("tensor {}: {}", name, what)); };
+    const auto fail = [&](const std::string& what) { return unexpected(fmt::format("tensor {}: {}", shown(name), what)); };
     const Json* dtype = entry.find("dtype");
     const Json* shape = entry.find("shape");
     const Json* offsets = entry.find("data_offsets");
@@ -94,23 +98,24 @@ Expected<Tensor, std::string> parse_entry(const std::string& name, const Json& e
     tensor.name = name;
     tensor.dtype = *dtype->as_string();
     const auto* row = std::find_if(dtypes.begin(), dtypes.end(), [&](const Dtype& known) { return known.name == tensor.dtype; });
-    if (row == dtypes.end()) return fail(fmt::format("dtype {} is unknown", tensor.dtype));
+    if (row == dtypes.end()) return fail(fmt::format("dtype {} is unknown", shown(tensor.dtype)));
     tensor.format = row->format;
     for (const Json& extent : *shape->as_array()) {
         const auto value = extent.as_integer();
-        if (!value || *value < 0) return fail(fmt::format("shape {} is not a list of sizes", shape->dump()));
+        if (!value || *value < 0) return fail(fmt::format("shape {} is not a list of sizes", shown(shape->dump())));
         tensor.shape.push_back(*value);
     }
     const auto begin = (*offsets->as_array())[0].as_integer();
     const auto end = (*offsets->as_array())[1].as_integer();
     if (!begin || !end || *begin < 0 || *end < *begin || static_cast<std::uint64_t>(*end) > data_bytes) {
-        return fail(fmt::format("data_offsets {} are outside the file's {} bytes of data", offsets->dump(), data_bytes));
+        return fail(fmt::format("data_offsets {} are outside the file's {} bytes of data", shown(offsets->dump()), data_bytes));
     }
     tensor.begin = static_cast<std::uint64_t>(*begin);
     tensor.end = static_cast<std::uint64_t>(*end);
     const auto expected = byte_size(tensor.shape, row->bits);
     if (!expected || *expected != tensor.end - tensor.begin) {
-        return fail(fmt::format("shape {} of {} does not fill data_offsets {}", shape->dump(), tensor.dtype, offsets->dump()));
+        return fail(
+            fmt::format("shape {} of {} does not fill data_offsets {}", shown(shape->dump()), tensor.dtype, shown(offsets->dump())));
     }
     return tensor;
 }
@@ -149,9 +154,9 @@ Expected<std::vector<Tensor>, std::string> parse_safetensors_header(std::string_
               [](const Tensor& a, const Tensor& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
     std::uint64_t covered = 0;
     for (const Tensor& tensor : tensors) {
-        if (tensor.begin < covered) return unexpected(fmt::format("tensor {}: overlaps the tensor before it", tensor.name));
+        if (tensor.begin < covered) return unexpected(fmt::format("tensor {}: overlaps the tensor before it", shown(tensor.name)));
         if (tensor.begin > covered)
-            return unexpected(fmt::format("tensor {}: {} unused bytes before it", tensor.name, tensor.begin - covered));
+            return unexpected(fmt::format("tensor {}: {} unused bytes before it", shown(tensor.name), tensor.begin - covered));
         covered = tensor.end;
     }
     if (covered != data_bytes) return unexpected(fmt::format("{} bytes at the end of the file belong to no tensor", data_bytes - covered));

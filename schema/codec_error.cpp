@@ -6,8 +6,6 @@
 namespace lorry::schema {
 namespace {
 
-constexpr std::size_t shown_bytes_max = 60;
-
 const char* with_article(const Json& value) {
     const std::string_view kind = value.kind();
     if (kind == "null") return "null";
@@ -27,9 +25,9 @@ int JobError::status_code() const {
 
 std::string text_of(const JobError& error) { return fmt::format("{}: {}", name_of(error.code), error.message); }
 
-std::string shortened(std::string_view text) {
-    if (text.size() <= shown_bytes_max) return std::string(text);
-    std::size_t end = shown_bytes_max;
+std::string shortened(std::string_view text, std::size_t bytes_max) {
+    if (text.size() <= bytes_max) return std::string(text);
+    std::size_t end = bytes_max;
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
     return std::string(text.substr(0, end)) + "…";
 }

@@ -1,4 +1,4 @@
-// The wording of the codec's errors about fields. Used by codec_job.cpp, codec_body.cpp and codec_prompt.cpp.
+// The wording of the codec's errors about fields. Used by the codec's files; shortened() also by the engine's readers of configs.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ namespace lorry::schema {
 // nullopt: no error.
 using FieldError = std::optional<JobError>;
 
-// Text from outside, shortened for a message: at most 60 bytes, cut between characters.
-std::string shortened(std::string_view text);
+// Text from outside, shortened for a message: at most that many bytes, cut between characters.
+std::string shortened(std::string_view text, std::size_t bytes_max = 60);
 // A value's JSON, shortened for a message.
 std::string shown(const Json& value);
 

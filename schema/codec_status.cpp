@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "schema/codec.h"
+#include "schema/codec_error.h"
 
 namespace lorry::schema {
 namespace {
@@ -41,6 +42,12 @@ public:
         if (value == nullptr) return 0;
         if (const auto integer = value->as_integer()) return *integer;
         return wrong<std::int64_t>(key, "an integer");
+    }
+    std::int32_t partition(std::string_view key) {
+        const std::int64_t value = integer(key);
+        if (value >= 0 && value <= INT32_MAX) return static_cast<std::int32_t>(value);
+        fail(fmt::format("field '{}' is {}; allowed is 0 to {}", key, value, INT32_MAX));
+        return 0;
     }
     std::optional<Timestamp> time(std::string_view key) {
         if (member(key) == nullptr) return std::nullopt;
@@ -160,23 +167,22 @@ Expected<Status, std::string> parse_status(std::string_view value) {
     MemberReader usage(usage_object);
     MemberReader details(object_at(usage_object, "prompt_tokens_details", empty));
     Status status;
-    status.run = {.job_id = top.required_text("id"),
-                  .batch_id = top.text("batch_id"),
-                  .model = top.text("model"),
-                  .adapter = top.text("adapter"),
-                  .worker = top.text("worker"),
-                  .source = {.topic = source.required_text("topic"),
-                             .partition = static_cast<std::int32_t>(source.integer("partition")),
-                             .offset = source.integer("offset")},
-                  .attempt = top.integer("attempt"),
-                  .submitted = top.time("submitted_at"),
-                  .started = top.time("started_at"),
-                  .finished = top.time("finished_at")};
+    status.run = {
+        .job_id = top.required_text("id"),
+        .batch_id = top.text("batch_id"),
+        .model = top.text("model"),
+        .adapter = top.text("adapter"),
+        .worker = top.text("worker"),
+        .source = {.topic = source.required_text("topic"), .partition = source.partition("partition"), .offset = source.integer("offset")},
+        .attempt = top.integer("attempt"),
+        .submitted = top.time("submitted_at"),
+        .started = top.time("started_at"),
+        .finished = top.time("finished_at")};
     const std::string state_name = top.required_text("state");
     if (const auto state = state_named(state_name)) {
         status.state = *state;
     } else {
-        top.fail(fmt::format("field 'state' is '{}', which this version does not know", state_name));
+        top.fail(fmt::format("field 'state' is '{}', which this version does not know", shortened(state_name)));
     }
     status.usage = {.prompt_tokens = usage.integer("prompt_tokens"),
                     .completion_tokens = usage.integer("completion_tokens"),
@@ -227,7 +233,7 @@ Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value)
     if (auto error = adapter_name_error(adapter.name)) top.fail(std::move(*error));
     if (!stays_below_root(adapter.path)) {
         top.fail(fmt::format("field 'path' is '{}'; allowed is a path relative to the workers' adapters_root that stays below it",
-                             adapter.path));
+                             shortened(adapter.path)));
     }
     if (!top.error().empty()) return unexpected("the registration is refused: " + top.error());
     return adapter;
@@ -249,7 +255,7 @@ Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at)
     if (!object) return unexpected(object.error());
     MemberReader top(*object);
     const std::string type = top.required_text("type");
-    if (type != "cancel") top.fail(fmt::format("field 'type' is '{}', which this version does not know", type));
+    if (type != "cancel") top.fail(fmt::format("field 'type' is '{}', which this version does not know", shortened(type)));
     const std::string job = top.text("job_id");
     const std::string batch = top.text("batch_id");
     if (job.empty() == batch.empty()) top.fail("it must have either 'job_id' or 'batch_id'");

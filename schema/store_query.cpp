@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <stdexcept>
 
+#include "schema/codec_error.h"
 #include "schema/store_handle.h"
 
 namespace lorry::schema {
@@ -35,7 +36,7 @@ JobState state_of(const Database& database, const std::string& name) {
         throw std::runtime_error(
             fmt::format("{}: a job has the state '{}', which this program does not know; move the file aside "
                         "while no worker runs: it is rebuilt from the topics",
-                        database.file().string(), name));
+                        database.file().string(), shortened(repair_utf8(name))));
     return *state;
 }
 

@@ -87,7 +87,7 @@ std::int64_t checked_version(Database& database) {
     const std::int64_t owner = database.integer_pragma("application_id");
     Query tables = database.query("SELECT count(*) FROM sqlite_schema");
     const bool is_empty = tables.step() && tables.integer(0) == 0;
-    if (owner != application_id && !(is_empty && owner == 0 && version == 0)) {
+    if (version < 0 || (owner != application_id && !(is_empty && owner == 0 && version == 0))) {
         refuse(database, "this SQLite file is not a ledger of lorry's; give another path, it is left as it is");
     }
     if (version > version_here) {

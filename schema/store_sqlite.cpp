@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "schema/check.h"
+#include "schema/json.h"
 
 namespace lorry::schema {
 namespace {
@@ -120,7 +121,7 @@ std::int64_t Database::integer_pragma(const std::string& name) {
 void Database::fail(std::string_view doing) const {
     const int code = sqlite3_extended_errcode(connection_.get());
     throw std::runtime_error(fmt::format("cannot {} the ledger {}: {} (SQLite {}); {}", doing, file_.string(),
-                                         sqlite3_errmsg(connection_.get()), code, advice_for(code)));
+                                         repair_utf8(sqlite3_errmsg(connection_.get())), code, advice_for(code)));
 }
 
 void Database::Close::operator()(sqlite3* connection) const { sqlite3_close_v2(connection); }

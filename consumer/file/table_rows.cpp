@@ -83,6 +83,7 @@ std::string text_of(const Json& value) {
 }  // namespace
 
 RowTemplate::RowTemplate(std::string_view text) {
+    if (!schema::is_valid_utf8(text)) throw InputError("the template is not UTF-8: save it in that encoding");
     Piece piece;
     std::map<std::string_view, std::size_t> known;  // column → index of columns_
     std::int64_t line = 1;                          // of text[counted]

@@ -17,7 +17,7 @@ namespace lorry::consumer {
 // Text with {{ column }} placeholders. "{{{{" stands for a literal "{{".
 class RowTemplate {
 public:
-    // Throws InputError naming the line of an unclosed or empty placeholder.
+    // Throws InputError if the text is not UTF-8, and naming the line of an unclosed or empty placeholder.
     explicit RowTemplate(std::string_view text);
     // The columns that it names, each once, in the order of their first places.
     const std::vector<std::string>& columns() const { return columns_; }

@@ -10,20 +10,13 @@
 #include "ops/kafka_settings.h"
 #include "ops/progress_bar.h"
 #include "ops/units.h"
+#include "schema/codec_error.h"
 #include "schema/store.h"
 
 namespace lorry::ops {
 namespace {
 
 constexpr std::size_t error_bytes_shown = 60;
-
-// The beginning of a long text, cut between characters.
-std::string beginning_of(const std::string& text, std::size_t bytes) {
-    if (text.size() <= bytes) return text;
-    std::size_t end = bytes;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-    return text.substr(0, end) + "…";
-}
 
 std::string show_time(const std::optional<schema::Timestamp>& time) {
     if (!time) return "-";
@@ -94,7 +87,7 @@ private:
                             status.usage.prompt_tokens > 0
                                 ? fmt::format("{} + {}", show_count(status.usage.prompt_tokens), show_count(status.usage.completion_tokens))
                                 : "-",
-                            beginning_of(status.error, error_bytes_shown)});
+                            schema::shortened(status.error, error_bytes_shown)});
         }
         std::cout << show_table(rows, 0b1110000);
     }

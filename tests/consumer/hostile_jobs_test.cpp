@@ -1,5 +1,6 @@
 // A stranger's jobs in front of honest ones, through the whole pipeline. Nothing is timed: the engine's first step waits until all jobs
 // were delivered, and the order of the ends shows who waited for whom. engine/large_jobs_test.cpp counts the steps.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,6 +52,13 @@ std::vector<Attack> attacks() {
                                "]}}");
     }
     all.push_back(std::move(prompts));
+    Attack choices{.name = "Choices", .ending = "200", .limits = {.tokens = 40'000, .bytes = 8 << 20}};
+    for (int i = 0; i < 20; ++i) {
+        std::string many;
+        for (int choice = 0; choice < 300; ++choice) many += fmt::format("{}\"w{} w{}\"", choice > 0 ? "," : "", choice % 17, choice % 19);
+        choices.jobs.push_back(R"({"custom_id":"bad","url":"/classify","body":{"model":"base","input":"w1 w2","choices":[)" + many + "]}}");
+    }
+    all.push_back(std::move(choices));
     Attack names{.name = "UnknownNames", .ending = "404 model_not_found"};
     for (int i = 0; i < 640; ++i) names.jobs.push_back(tests::job("bad", "", "ghost-" + std::to_string(i)));
     all.push_back(std::move(names));

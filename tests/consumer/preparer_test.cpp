@@ -69,5 +69,18 @@ TEST(Preparer, AnAnswersLengthIsTheEndpointsDefaultOrTheModelsAndFitsTheContext)
     EXPECT_FALSE(prepared(engine::ModelConfig{.vocabulary = 50257}, "").drawing->sampling.temperature);
 }
 
+// Pins: 20 prompts of a megabyte were tokenized, one after the other, before each was refused; no other job was read for ten seconds.
+TEST(Preparer, ATextThatIsFarTooLongIsRefusedWithoutBeingTokenized) {
+    engine::ModelConfig config = config_with_defaults();
+    const Preparer preparer(tests::gpt2_tokenizer(), std::nullopt, config, {.context_max = 100});
+    const auto message_for = [&](std::size_t bytes) {
+        schema::Job job{.custom_id = "a", .id = "a", .endpoint = schema::Endpoint::completions, .model = "base"};
+        job.prompt = std::vector<schema::TextPrompt>{std::string(bytes, ' ')};
+        return preparer.prepare(std::move(job), {.kind = ModelName::Kind::base}).error().error.message;
+    };
+    EXPECT_EQ(message_for(101 * 128), "this model and its KV cache hold 100 tokens; a text of 12928 bytes has more: shorten it");
+    EXPECT_NE(message_for(101 * 128 - 1).find("the prompt has "), std::string::npos) << "counted";
+}
+
 }  // namespace
 }  // namespace lorry::consumer

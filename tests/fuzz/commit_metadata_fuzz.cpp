@@ -1,18 +1,17 @@
-// lorry_fuzz_commit_metadata reads arbitrary bytes as commit metadata, with and without a matching checksum. Accepted metadata must be
-// consistent and be written again as it was read. Clang with -fsanitize=fuzzer links it as libFuzzer expects (LLVMFuzzerTestOneInput);
-// otherwise fuzz_driver.cpp makes the inputs.
-#include <cstdint>
-#include <string_view>
-
+// Arbitrary bytes as commit metadata, with and without a matching checksum. Accepted metadata must be consistent and be written again as it
+// was read.
 #include "consumer/commit_metadata.h"
-#include "schema/check.h"
+#include "tests/fuzz/fuzz_input.h"
 
 namespace lorry::consumer {
 namespace {
 
 void try_text(std::int64_t offset, std::string_view text) {
     const auto state = decode_commit_metadata(offset, text);
-    if (!state) return;
+    if (!state) {
+        fuzz::check_message(state.error().text);
+        return;
+    }
     std::int64_t last = offset;
     for (const std::int64_t hole : state->holes) {
         CHECK(hole > last && hole < state->highest_finished, "holes ascend, below what is finished");
@@ -25,8 +24,8 @@ void try_text(std::int64_t offset, std::string_view text) {
 }  // namespace
 }  // namespace lorry::consumer
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string_view bytes = lorry::fuzz::text_of(data, size);
     const std::int64_t offset = size > 0 ? data[0] : 0;
     lorry::consumer::try_text(offset, bytes);
     lorry::consumer::try_text(offset, lorry::consumer::wrap_commit_metadata(bytes));

@@ -59,6 +59,9 @@ impl Tokenizer {
         let mut tokenizer = Tokenizer { library, decoding, tokens: Vec::new() };
         let byte_of = byte_of_char();
         tokenizer.tokens = (0..size as u32).map(|id| tokenizer.facts_of(id, &byte_of)).collect::<Result<_, _>>()?;
+        if let Some(id) = tokenizer.encode("", true)?.into_iter().map(|id| id as u32).find(|&id| tokenizer.facts(id).is_none()) {
+            return Err(format!("post_processor adds the token id {id}, which the vocabulary does not have"));
+        }
         Ok(tokenizer)
     }
 
