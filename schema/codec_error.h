@@ -1,4 +1,5 @@
-// The wording of the codec's errors about fields. Used by codec_job.cpp, codec_body.cpp and codec_prompt.cpp.
+// The wording of the codec's errors about fields. Used by codec_job.cpp, codec_body.cpp and codec_prompt.cpp; the shortening also by
+// consumer/file and ops.
 #pragma once
 
 #include <optional>
