@@ -12,11 +12,18 @@
 
 namespace lorry::consumer {
 
+// Why a job did not complete. The log takes code and param only.
+struct ObservedError {
+    schema::ErrorCode code;
+    std::string param;    // the field at fault, may be empty
+    std::string message;  // may quote the job
+};
+
 // A finished job in figures.
 struct JobObservation {
     const schema::Run& run;
     schema::JobState state;
-    std::string error;  // "code: message"; empty if it completed
+    std::optional<ObservedError> error;  // nullopt if it completed
     schema::Usage usage;
     std::chrono::microseconds queued{};       // from delivery to its first step
     std::chrono::microseconds first_token{};  // from delivery; zero when nothing was drawn

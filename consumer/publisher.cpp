@@ -31,9 +31,12 @@ std::optional<schema::JobError> too_large(const ReplyContext& context, const Job
                                        "; ask for fewer tokens, samples or log-probabilities, or raise the setting"};
 }
 
-std::string error_text(const JobEnded& ended) {
-    if (ended.failure) return std::string(name_of(schema::code_of(*ended.failure)));
-    return ended.error ? text_of(*ended.error) : std::string();
+ObservedError observed(const schema::JobError& error) { return {.code = error.code, .param = error.param, .message = error.message}; }
+
+std::optional<ObservedError> observed_error(const JobEnded& ended, const schema::Completion& completion) {
+    if (ended.error) return observed(*ended.error);
+    if (!ended.failure) return std::nullopt;
+    return ObservedError{.code = schema::code_of(*ended.failure), .param = {}, .message = completion.failure_message};
 }
 
 }  // namespace
@@ -78,7 +81,7 @@ void Publisher::publish(Refused refused) {
         observer_.on_dead_letter(*letter);
     } else {
         const auto& completion = std::get<schema::Completion>(outcome.record);
-        observer_.on_finished({.run = completion.run, .state = completion.state, .error = text_of(refused.error), .usage = {}});
+        observer_.on_finished({.run = completion.run, .state = completion.state, .error = observed(refused.error), .usage = {}});
     }
     publish(std::move(refused.outcome));
 }
@@ -116,7 +119,8 @@ void Publisher::end_stream(const JobEnded& ended, const schema::Usage& usage) {
 }
 
 void Publisher::observe(const JobEnded& ended, const schema::Completion& completion) {
-    JobObservation seen{.run = completion.run, .state = completion.state, .error = error_text(ended), .usage = completion.usage};
+    JobObservation seen{
+        .run = completion.run, .state = completion.state, .error = observed_error(ended, completion), .usage = completion.usage};
     const auto since_delivery = [&](Clock::time_point time) {
         return time == Clock::time_point{} ? std::chrono::microseconds{}
                                            : std::chrono::duration_cast<std::chrono::microseconds>(time - ended.job.delivered);

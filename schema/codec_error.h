@@ -1,4 +1,5 @@
-// The wording of the codec's errors about fields. Used by the codec's files; shortened() also by the engine's readers of configs.
+// The wording of the codec's errors about fields. Used by the codec's files; shortened() also by the engine's readers of configs, by
+// consumer/file and ops.
 #pragma once
 
 #include <optional>

@@ -10,12 +10,14 @@
 
 #include <fmt/format.h>
 
+#include "schema/codec_error.h"
+
 namespace lorry::consumer {
 
-// "a, b and 3 more", with at most `most` names.
+// "a, b and 3 more", with at most `most` names, each shortened.
 inline std::string listed(const std::vector<std::string>& names, std::size_t most) {
     std::string text;
-    for (std::size_t i = 0; i < std::min(names.size(), most); ++i) text += (i == 0 ? "" : ", ") + names[i];
+    for (std::size_t i = 0; i < std::min(names.size(), most); ++i) text += (i == 0 ? "" : ", ") + schema::shortened(names[i]);
     if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
     return text;
 }

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "schema/codec_error.h"
+
 namespace lorry::consumer {
 namespace {
 
@@ -66,7 +68,7 @@ std::optional<Delivery> FileSource::delivery_of(FileRecord record) {
         delivery.refusal = schema::JobError{.code = schema::ErrorCode::duplicate_custom_id,
                                             .param = name,
                                             .message = fmt::format("line {} has the same {} as line {}, '{}': give each its own",
-                                                                   record.line, name, ids_.place_of(*id), *id)};
+                                                                   record.line, name, ids_.place_of(*id), schema::shortened(*id))};
     }
     if (options_.done.contains(offset)) return std::nullopt;
     if (empty_column && !delivery.refusal && ++empty_cells_.rows == 1) {

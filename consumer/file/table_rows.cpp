@@ -11,6 +11,7 @@
 
 #include "consumer/file/listed.h"
 #include "consumer/file/table_csv.h"
+#include "schema/codec_error.h"
 
 namespace lorry::consumer {
 
@@ -131,7 +132,8 @@ Table::Table(TableOptions options, std::string_view header)
     auto names = parse_csv_record(header);
     if (!names) throw InputError("the table's first line, its header, is not CSV: " + names.error());
     header_ = std::move(*names);
-    if (const auto name = repeated(header_)) throw InputError(fmt::format("the table has two columns named '{}': rename one", *name));
+    if (const auto name = repeated(header_))
+        throw InputError(fmt::format("the table has two columns named '{}': rename one", schema::shortened(*name)));
     const std::set<std::string_view> columns(header_.begin(), header_.end());
     const auto need = [&](std::string_view who, const std::string& name) {
         if (columns.contains(name)) return;
@@ -197,7 +199,7 @@ Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
         if (fields->size() > header_.size()) {
             const std::span<const std::string> beyond = std::span(*fields).subspan(header_.size());
             message += fmt::format("; after the last column it has: {} (a field with a comma in it must be quoted)",
-                                   schema::repair_utf8(encode_csv_record(beyond)));
+                                   schema::shortened(schema::repair_utf8(encode_csv_record(beyond))));
         } else {
             message += "; add a comma for each missing field (a field with a line break in it must be quoted)";
         }
@@ -280,8 +282,8 @@ std::string Table::encode(std::string_view row, const Answer& answer) const {
         line.set(added_.back(), answer.error.empty() ? Json() : Json(answer.error));
         return line.dump() + "\n";
     }
-    // A row that is not valid CSV keeps its text in the first column; if it swallowed following lines, only its own line. Text without a
-    // column is in the error.
+    // A row that is not valid CSV keeps its text in the first column; if it swallowed following lines, only its own line. The error shows
+    // where text without a column begins.
     std::vector<std::string> fields = parse_csv_record(row).value_or(std::vector{std::string(row.substr(0, row.find('\n')))});
     fields.resize(header_.size());
     fields.push_back(answer.result);

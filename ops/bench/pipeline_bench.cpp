@@ -59,7 +59,7 @@ public:
     void on_committed(std::size_t, std::chrono::microseconds) override { cost_.publishing_seconds = thread_seconds(); }
     void on_finished(const consumer::JobObservation& job) override {
         ++cost_.jobs;
-        if (job.state != schema::JobState::completed) fail(job.error);
+        if (job.error) fail(fmt::format("{}: {}", name_of(job.error->code), job.error->message));
         cost_.tokens += job.usage.prompt_tokens + job.usage.completion_tokens;
     }
     void on_dead_letter(const schema::DeadLetter& letter) override {

@@ -30,7 +30,7 @@ void RunProgress::on_finished(const consumer::JobObservation& job) {
 
 void RunProgress::on_dead_letter(const schema::DeadLetter& letter) {
     const std::lock_guard lock(mutex_);
-    tally_.add_nameless(fmt::format("{}: line {}: {}", name_of(letter.error.code), letter.source.offset + 1, letter.error.message));
+    tally_.add_nameless(letter.error.code, fmt::format("line {}: {}", letter.source.offset + 1, letter.error.message));
 }
 
 void RunProgress::on_step(const engine::EngineStats& stats) {

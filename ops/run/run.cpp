@@ -247,9 +247,15 @@ std::optional<consumer::Table> RunCommand::make_table(const Settings& settings, 
                                      {"result prefix", result_prefix_}});
     std::string header;
     if (csv_) {
-        consumer::FileReader reader(input_, format(), 1 << 20);
+        consumer::FileReader reader(input_, format(), static_cast<std::size_t>(settings.job_bytes_max.count));
         auto first = reader.next(std::chrono::seconds(60));
         if (!first) throw UsageError(fmt::format("{} is empty: a CSV table begins with the names of its columns", input_));
+        if (first->cut) {
+            throw UsageError(
+                fmt::format("{}: the first line, which names the columns, is longer than the {} bytes of job_bytes_max: "
+                            "shorten the names or take out columns, or raise --job-bytes-max",
+                            input_, settings.job_bytes_max.count));
+        }
         header = std::move(first->text);
     }
     return consumer::Table(std::move(options), header);

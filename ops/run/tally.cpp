@@ -13,7 +13,6 @@ namespace lorry::ops {
 namespace {
 
 constexpr std::size_t models_max = 10'000;
-constexpr std::size_t error_kinds_max = 100;
 constexpr std::size_t error_kinds_shown = 8;
 constexpr std::size_t messages_max = 100;  // per kind
 constexpr std::size_t messages_shown = 4;
@@ -52,25 +51,21 @@ void Tally::add(const consumer::JobObservation& job) {
         tally->usage.completion_tokens += job.usage.completion_tokens;
         tally->usage.cached_tokens += job.usage.cached_tokens;
     }
-    if (failed) add_error(job.error);
+    if (job.error) add_error(job.error->code, job.error->message);
 }
 
-void Tally::add_nameless(const std::string& error) {
+void Tally::add_nameless(schema::ErrorCode code, const std::string& message) {
     for (ModelTally* tally : {&models_["(none)"], &total_}) {
         ++tally->jobs;
         ++tally->failed;
     }
-    add_error(error);
+    add_error(code, message);
 }
 
-void Tally::add_error(const std::string& text) {
-    const std::size_t mark = text.find(": ");
-    const std::string code = text.substr(0, mark);
-    if (errors_.size() >= error_kinds_max && !errors_.contains(code)) return;
-    Error& error = errors_[code];
+void Tally::add_error(schema::ErrorCode code, const std::string& text) {
+    Error& error = errors_[std::string(name_of(code))];
     ++error.count;
-    if (mark == std::string::npos) return;
-    const std::string message = schema::repair_utf8(text.substr(mark + 2, message_bytes_shown));
+    const std::string message = schema::repair_utf8(text.substr(0, message_bytes_shown));
     if (error.messages.size() < messages_max || error.messages.contains(message)) ++error.messages[message];
 }
 
@@ -89,9 +84,8 @@ std::string Tally::errors() const {
     std::string text;
     for (std::size_t i = 0; i < std::min(sorted.size(), error_kinds_shown); ++i) {
         const auto& [code, error] = sorted[i];
-        if (error->messages.size() <= 1) {
-            text += fmt::format("  {} × {}: {}\n", show_count(error->count), code,
-                                error->messages.empty() ? "" : error->messages.begin()->first);
+        if (error->messages.size() == 1) {
+            text += fmt::format("  {} × {}: {}\n", show_count(error->count), code, error->messages.begin()->first);
             continue;
         }
         text += fmt::format("  {} × {}, such as\n", show_count(error->count), code);
@@ -113,7 +107,7 @@ schema::Json Tally::json(double seconds) const {
     for (const auto& [name, tally] : models_) models.set(schema::repair_utf8(name), json_of(tally));
     summary.set("models", std::move(models));
     schema::Json errors = schema::Json::Object();
-    for (const auto& [code, error] : errors_) errors.set(schema::repair_utf8(code), error.count);
+    for (const auto& [code, error] : errors_) errors.set(code, error.count);
     summary.set("errors", std::move(errors));
     return summary;
 }

@@ -22,8 +22,8 @@ struct ModelTally {
 class Tally {
 public:
     void add(const consumer::JobObservation& job);
-    // A job without a custom_id; error: "code: message".
-    void add_nameless(const std::string& error);
+    // A job without a custom_id.
+    void add_nameless(schema::ErrorCode code, const std::string& message);
 
     const ModelTally& total() const { return total_; }
     // A line per model and one for all.
@@ -37,7 +37,7 @@ private:
         std::int64_t count = 0;
         std::map<std::string, std::int64_t> messages;  // bounded: of all others, only the count is kept
     };
-    void add_error(const std::string& text);
+    void add_error(schema::ErrorCode code, const std::string& text);
 
     std::map<std::string, ModelTally> models_;
     std::map<std::string, Error> errors_;  // by code

@@ -24,6 +24,7 @@
 #include "ops/pipeline_setup.h"
 #include "ops/signals.h"
 #include "ops/units.h"
+#include "ops/worker/health.h"
 #include "ops/worker/health_server.h"
 #include "ops/worker/worker_observer.h"
 
@@ -31,9 +32,6 @@ namespace lorry::ops {
 namespace {
 
 using schema::Json;
-
-// A pipeline that has not polled for this long counts as hung; a probe may restart the worker.
-constexpr std::chrono::seconds poll_overdue{120};
 
 std::string host_name() {
     std::array<char, 256> name{};
@@ -66,26 +64,6 @@ void catch_up(const consumer::Ledger& ledger) {
         if (stats.applied != applied || stats.behind > 0) changed = std::chrono::steady_clock::now();
         applied = stats.applied;
     }
-}
-
-enum class Phase : std::uint8_t { starting, running, draining };
-
-Health health_of(Phase phase, const Metrics& metrics, const MetricSources& sources) {
-    switch (phase) {
-        case Phase::starting: return {.ok = false, .state = "starting"};
-        case Phase::draining: return {.ok = false, .state = "draining"};
-        case Phase::running: break;
-    }
-    const bool overdue = std::chrono::steady_clock::now() - metrics.last_poll() > poll_overdue;
-    if (overdue) return {.ok = false, .state = "jobs are not polled"};
-    const std::vector<consumer::UnreadableRecord> unreadable = sources.member().unreadable;
-    if (unreadable.empty()) return {.ok = true, .state = "running"};
-    // A restart would not help, so the probe still gets 200.
-    std::string state = "degraded";
-    for (const consumer::UnreadableRecord& record : unreadable)
-        state += fmt::format("\npartition {} is blocked at offset {}: {}. {}", record.partition, record.offset, record.reason,
-                             advice_for(record));
-    return {.ok = true, .state = std::move(state)};
 }
 
 // A second worker on a machine finds the default port taken and goes on without the pages; a port that was set must be free.
@@ -161,7 +139,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     std::unique_ptr<HealthServer> server =
         serve_pages({.address = settings.metrics_address,
                      .metrics = [&] { return metrics.text(phase == Phase::starting ? MetricSources{} : sources); },
-                     .health = [&] { return health_of(phase, metrics, sources); }});
+                     .health = [&] { return health_of(phase, std::chrono::steady_clock::now() - metrics.last_poll(), sources); }});
 
     EngineSetup setup(settings);
     const std::string base_name = setup.reply().base_name;

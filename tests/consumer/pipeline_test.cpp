@@ -7,8 +7,11 @@
 #include <cstring>
 #include <functional>
 #include <future>
+#include <map>
 #include <semaphore>
 #include <thread>
+
+#include <fmt/format.h>
 
 #include "schema/codec.h"
 #include "tests/support/golden_model.h"
@@ -218,6 +221,23 @@ TEST(Pipeline, EndsARunningJobWhenItIsCancelledOrItsDeadlinePasses) {
     EXPECT_EQ(ending(rig.sink.completion(1)), "batch_expired");
     EXPECT_TRUE(rig.sink.completion(1).run.started) << "it ran";
     EXPECT_EQ(ending(rig.sink.completion(2)), "200");
+}
+
+TEST(Pipeline, ShowsObserversTheCodeTheFieldAndTheMessageOfAnError) {
+    Rig rig;
+    std::map<std::string, std::string> seen;
+    rig.observer.at_finish = [&](const JobObservation& job) {
+        const auto& error = job.error;
+        seen[job.run.job_id] = error ? fmt::format("{} | {} | {}", name_of(error->code), error->param, error->message) : "none";
+    };
+    rig.cancels.cancel("dropped");
+    rig.source.add(job("field", R"(,"best_friend":true)"));
+    rig.source.add(job("dropped"));
+    rig.source.add(job("good"));
+    rig.run();
+    EXPECT_TRUE(seen["field"].starts_with("unsupported_field | best_friend | field 'best_friend'")) << seen["field"];
+    EXPECT_EQ(seen["dropped"], "batch_cancelled |  | the job was cancelled");
+    EXPECT_EQ(seen["good"], "none");
 }
 
 TEST(Pipeline, LeavesTheResultOfAJobThatIsCancelledAfterItsEnd) {

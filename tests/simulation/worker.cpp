@@ -137,7 +137,7 @@ void run_worker(const WorkerOptions& options, RunningWorker& running) {
     const auto deadline = consumer::Clock::now() + kafka.deadline_start;
     consumer::AdapterTopic adapters(
         kafka, {.topic = topics.adapters(), .adapters_root = "/", .base_names = {"base", "hash"}, .grace = milliseconds(1'000)});
-    consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
+    consumer::ControlTopic cancels(kafka, {.topics = topics});
     consumer::KafkaMember member(kafka, {.topics = topics,
                                          .group = std::string(group_name),
                                          .member = options.member,

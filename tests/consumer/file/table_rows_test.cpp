@@ -123,10 +123,14 @@ TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
     EXPECT_EQ(reason(csv, "1"),
               "the row has 1 fields, the header 2; add a comma for each missing field (a field with a line break in it must be "
               "quoted)");
-    // Pins: the text after the last column appeared in no output.
+    // Pins: the text after the last column appeared in no output; then a row repeated all of it, 110 KB.
     EXPECT_EQ(reason(csv, "1,a,b,\"c,\xFF\""),
               "the row has 4 fields, the header 2; after the last column it has: b,\"c,\xEF\xBF\xBD\" "
               "(a field with a comma in it must be quoted)");
+    EXPECT_THAT(reason(csv, "1,a," + std::string(100'000, 'b')),
+                testing::HasSubstr("it has: " + std::string(60, 'b') + "… (a field with a comma"));
+    EXPECT_THAT(reason(Table(options_of(false), ""), R"({"id":"1",")" + std::string(100'000, 'c') + R"(":1})"),
+                testing::EndsWith("; it has: id, " + std::string(60, 'c') + "…"));
     EXPECT_EQ(reason(csv, ",a"), "the row's 'id', which names it, is empty: fill that column");
     EXPECT_EQ(reason(csv, "1,\xFF"), "the row is not UTF-8: save the table in that encoding");
     const Table jsonl(options_of(false), "");
@@ -150,6 +154,8 @@ TEST(Table, RefusesColumnsThatAreNotThereOrThereTwice) {
     EXPECT_EQ(message_of("id,body"), "the template asks for the column 'text', which the table does not have; it has: id, body");
     EXPECT_EQ(message_of("text,no"), "--id names the column 'id', which the table does not have; it has: text, no");
     EXPECT_EQ(message_of("id,text,id"), "the table has two columns named 'id': rename one");
+    const std::string wide(100'000, 'w');
+    EXPECT_EQ(message_of("id,text," + wide + "," + wide), "the table has two columns named '" + wide.substr(0, 60) + "…': rename one");
     EXPECT_EQ(message_of("id,text,result"), "the table already has a column 'result': give --result-prefix");
 }
 

@@ -49,15 +49,17 @@ CHATS = {
     "systems without developer": [SYSTEM, USER, SYSTEM],
     "a result in parts": [USER, assistant(content=None, tool_calls=[CALL]), RESULT_PARTS],
 }
-TEMPLATES = ["text_only", "parts_only", "parts_in_macro", "parts_and_tool", "text_or_parts", "calls_defined", "system_first", "developer",
-             "qwen25"]
+TEMPLATES = ["text_only", "parts_only", "parts_in_macro", "parts_in_parameters", "parts_if_sequence", "parts_if_iterable", "parts_and_tool",
+             "parts_unless_tool", "text_or_parts", "text_or_parts_in_parameter", "calls_defined", "system_first", "developer", "qwen25"]
 # vLLM takes a tool's result as text even where the template has parts only, so that the result is lost. Where it joins the system's
 # messages, it makes them a text, which is lost there, too.
 LOST = {
     template: {"a call with null content", "a call without content", "a call with content", "a result in parts", "developer after system",
                "developer later", "several developers"}
-    for template in ["parts_only", "parts_in_macro"]
-} | {"parts_and_tool": {"developer after system", "developer later", "several developers"}}
+    for template in ["parts_only", "parts_in_macro", "parts_in_parameters", "parts_if_sequence", "parts_if_iterable"]
+} | {
+    template: {"developer after system", "developer later", "several developers"} for template in ["parts_and_tool", "parts_unless_tool"]
+}
 
 CASES = [
     {"name": name, "template": template, "messages": messages}

@@ -45,6 +45,12 @@ TEST_F(RunProgram, RefusesWhatWouldFailForEveryRowBeforeItTouchesTheOutput) {
     const std::string rows = "id,text\n1,w5\n";
     EXPECT_NE(refused("in.csv", rows, {}).find("--id COLUMN"), std::string::npos);
     EXPECT_NE(refused("in.tsv", "id\ttext\n1\tw5\n", table({})).find("tabs"), std::string::npos);
+    // Pins: a long header was cut, and a column that the cut made was named as the fault.
+    EXPECT_NE(
+        refused("in.csv", "id,text," + std::string(5000, 'c') + "\n1,w5,\n", table({"--job-bytes-max", "4000"}))
+            .find("the first line, which names the columns, is longer than the 4000 bytes of job_bytes_max: shorten the names or take "
+                  "out columns, or raise --job-bytes-max"),
+        std::string::npos);
     EXPECT_NE(refused("in.csv.gz", rows, table({})).find("unpack"), std::string::npos);
     EXPECT_NE(refused("in.txt", rows, table({})).find("--format csv"), std::string::npos);
     EXPECT_NE(refused("in.csv", rows, table({"--adapter", "sektion"})).find("no adapter of that name in --adapters, which has: "),

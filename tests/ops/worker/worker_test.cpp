@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <sstream>
 #include <thread>
 
@@ -233,6 +235,46 @@ TEST(WorkerCommand, WarnsWhenAnotherProgramHasThePortOfItsPages) {
     EXPECT_EQ(*events[0].find("level")->as_string(), "warning");
 }
 
+// What `act` logs. A process starts its event log once.
+std::string log_of(const std::function<void()>& act) {
+    static std::once_flag started;
+    testing::internal::CaptureStderr();
+    std::call_once(started, [] { start_event_log("info"); });
+    act();
+    return testing::internal::GetCapturedStderr();
+}
+
+// Pins: the log quoted prompts and arguments of tool calls, as the messages of the errors about them do.
+TEST(WorkerObserver, LogsErrorsByCodeAndFieldWithoutTheirMessages) {
+    Metrics metrics("1.2.3", 8);
+    WorkerObserver observer(metrics, nullptr);
+    const schema::Run run{.job_id = "one"};
+    const auto fail = [&](schema::ErrorCode code, const std::string& param) {
+        observer.on_finished({.run = run,
+                              .state = schema::JobState::failed,
+                              .error = consumer::ObservedError{.code = code, .param = param, .message = "it is \"SECRET\""},
+                              .usage = {}});
+    };
+    const std::string log = log_of([&] {
+        fail(schema::ErrorCode::invalid_value, "messages[1].tool_calls[0].function.arguments");
+        fail(schema::ErrorCode::chat_template_failed, "");
+        fail(schema::ErrorCode::unsupported_field, std::string(1000, 'x'));
+        observer.on_dead_letter({.source = {.topic = "lorry.jobs", .partition = 2, .offset = 7},
+                                 .error = {.code = schema::ErrorCode::invalid_json, .param = "", .message = "near \"SECRET\""}});
+    });
+    EXPECT_EQ(log.find("SECRET"), std::string::npos) << log;
+    const auto finished = events_in(log, "job_finished");
+    ASSERT_EQ(finished.size(), 3U);
+    EXPECT_EQ(*finished[0].find("error")->as_string(), "invalid_value");
+    EXPECT_EQ(*finished[0].find("param")->as_string(), "messages[1].tool_calls[0].function.arguments");
+    EXPECT_EQ(*finished[1].find("error")->as_string(), "chat_template_failed");
+    EXPECT_EQ(finished[1].find("param"), nullptr);
+    EXPECT_EQ(*finished[2].find("param")->as_string(), std::string(60, 'x') + "…");
+    const auto letters = events_in(log, "dead_letter");
+    ASSERT_EQ(letters.size(), 1U);
+    EXPECT_EQ(*letters[0].find("error")->as_string(), "invalid_json");
+}
+
 TEST(WorkerObserver, NamesEachStuckJobOnce) {
     Metrics metrics("1.2.3", 8);
     WorkerObserver observer(metrics, nullptr);
@@ -240,13 +282,13 @@ TEST(WorkerObserver, NamesEachStuckJobOnce) {
         const schema::Source source{.topic = "lorry.jobs", .partition = 2, .offset = offset};
         observer.on_oldest(consumer::OldestJob{.source = source, .job_id = id, .age = age});
     };
-    testing::internal::CaptureStderr();
-    start_event_log("info");
-    oldest("slow", 7, 9min);
-    oldest("slow", 7, 11min);
-    oldest("slow", 7, 12min);
-    oldest("slower", 9, 10min);
-    const auto events = events_in(testing::internal::GetCapturedStderr(), "job_stuck");
+    const std::string log = log_of([&] {
+        oldest("slow", 7, 9min);
+        oldest("slow", 7, 11min);
+        oldest("slow", 7, 12min);
+        oldest("slower", 9, 10min);
+    });
+    const auto events = events_in(log, "job_stuck");
     ASSERT_EQ(events.size(), 2U);
     EXPECT_EQ(*events[0].find("job_id")->as_string(), "slow");
     EXPECT_EQ(*events[0].find("partition")->as_integer(), 2);
