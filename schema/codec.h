@@ -40,6 +40,8 @@ struct ParseLimits {
 
 // Of a custom_id, a batch_id or a tenant: they become keys, headers and rows.
 inline constexpr std::size_t id_bytes_max = 512;
+inline constexpr std::size_t cancel_partitions_max = 10'000;
+inline constexpr std::size_t cancel_bytes_max = 512 << 10;
 
 // Header names that Lorry reads or writes. On results, they replace headers of the same name that the job brought.
 inline constexpr std::string_view batch_id_header = "batch_id";
@@ -94,6 +96,7 @@ Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value)
 // Why this cannot be an adapter's name, or nullopt if it can: 1 to 200 bytes of UTF-8 without control characters, '@' (name@hash pins), '#'
 // (spreads keys) and '/', and not "base".
 std::optional<std::string> adapter_name_error(std::string_view name);
+// Refuses more than cancel_bytes_max bytes, ids longer than a job's can be, and a jobs_end of more than cancel_partitions_max partitions.
 Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at);
 
 // A result record as readers need it (collect, resume, score).

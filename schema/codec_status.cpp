@@ -251,6 +251,9 @@ std::string encode_cancel(const Cancel& cancel) {
 }
 
 Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at) {
+    if (value.size() > cancel_bytes_max) {
+        return unexpected(fmt::format("the control message has {} bytes; allowed are up to {}", value.size(), cancel_bytes_max));
+    }
     const auto object = parse_object(value, "control message");
     if (!object) return unexpected(object.error());
     MemberReader top(*object);
@@ -259,7 +262,11 @@ Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at)
     const std::string job = top.text("job_id");
     const std::string batch = top.text("batch_id");
     if (job.empty() == batch.empty()) top.fail("it must have either 'job_id' or 'batch_id'");
+    if (std::max(job.size(), batch.size()) > 2 * id_bytes_max + 1) top.fail("its id is longer than a job's or a batch's can be");
     std::vector<std::int64_t> jobs_end = top.offsets("jobs_end");
+    if (jobs_end.size() > cancel_partitions_max) {
+        top.fail(fmt::format("field 'jobs_end' names {} partitions; allowed are up to {}", jobs_end.size(), cancel_partitions_max));
+    }
     std::string jobs_topic_id = top.text("jobs_topic_id");
     if (!top.error().empty()) return unexpected("the control message is refused: " + top.error());
     return Cancel{.id = job.empty() ? batch : job,

@@ -222,6 +222,16 @@ TEST(CodecRecordsTest, CancelsNameAJobOrABatch) {
     }
 }
 
+// Pins: a few kilobytes of compressed cancels took gigabytes of every worker.
+TEST(CodecRecordsTest, CancelsHaveLimits) {
+    EXPECT_TRUE(parse_cancel(encode_cancel({.id = std::string(2 * id_bytes_max + 1, 'x')}), {}));
+    EXPECT_THAT(parse_cancel(encode_cancel({.id = std::string(2 * id_bytes_max + 2, 'x')}), {}).error(), HasSubstr("id is longer"));
+    EXPECT_TRUE(parse_cancel(encode_cancel({.id = "x", .jobs_end = std::vector<std::int64_t>(cancel_partitions_max, 7)}), {}));
+    EXPECT_THAT(parse_cancel(encode_cancel({.id = "x", .jobs_end = std::vector<std::int64_t>(cancel_partitions_max + 1, 7)}), {}).error(),
+                HasSubstr("names 10001 partitions; allowed are up to 10000"));
+    EXPECT_THAT(parse_cancel(std::string(cancel_bytes_max + 1, ' '), {}).error(), HasSubstr("allowed are up to 524288"));
+}
+
 TEST(CodecRecordsTest, ADeadLetterSaysWhereItCameFromAsKafkaConnectDoes) {
     const DeadLetter letter{.source = {"lorry.jobs", 3, 42},
                             .key = "k",

@@ -2,6 +2,7 @@
 #include "consumer/kafka/follow/control_topic.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,16 @@ std::string id_of_topic(const KafkaConfig& config, const std::string& topic) {
     return connection.topic_id(topic);
 }
 
+// About what an entry of a table takes, and a list of offsets.
+std::size_t bytes_of(const std::string& id) {
+    constexpr std::size_t entry = 160;
+    return entry + id.size();
+}
+std::size_t bytes_of(const std::vector<std::int64_t>& offsets) {
+    constexpr std::size_t list = 64;
+    return list + offsets.size() * sizeof(std::int64_t);
+}
+
 }  // namespace
 
 ControlTopic::ControlTopic(const KafkaConfig& config, Options options)
@@ -33,8 +44,9 @@ ControlTopic::~ControlTopic() = default;
 void ControlTopic::wait_until_read(Clock::time_point deadline) { follower_->wait_until_read(deadline); }
 
 void ControlTopic::apply(const schema::JobRecord& record) {
-    const std::scoped_lock lock(mutex_);
+    // Before the lock, which the engine's thread needs at each step.
     auto parsed = schema::parse_cancel(record.value.value_or(""), record.timestamp.value_or(schema::Timestamp{}));
+    const std::scoped_lock lock(mutex_);
     if (!parsed || !record.timestamp) {
         ++counters_.refused;
         log_warning("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset,
@@ -43,15 +55,20 @@ void ControlTopic::apply(const schema::JobRecord& record) {
     }
     // Offsets of a deleted topic say nothing about the jobs of the one that has its name now.
     if (!parsed->jobs_topic_id.empty() && !jobs_topic_id_.empty() && parsed->jobs_topic_id != jobs_topic_id_) return;
-    Reach& reach = (parsed->is_batch ? batches_ : jobs_)[parsed->id];
-    extend(reach, std::move(*parsed));
-    ++counters_.cancels;
-    if (jobs_.size() + batches_.size() > options_.cancels_max) forget_older_half();
+    keep(std::move(*parsed));
+}
+
+void ControlTopic::keep(schema::Cancel cancel) {
+    ReachById& cancelled = cancel.is_batch ? batches_ : jobs_;
+    const auto [place, is_new] = cancelled.try_emplace(cancel.id);
+    if (is_new) bytes_ += bytes_of(place->first);
+    extend(place->second, std::move(cancel));
+    place->second.last = ++counters_.cancels;
+    if (jobs_.size() + batches_.size() > options_.cancels_max || bytes_ > options_.bytes_max) forget_older_half();
     counters_.known = jobs_.size() + batches_.size();
 }
 
 void ControlTopic::extend(Reach& reach, schema::Cancel cancel) {
-    reach.latest = std::max(reach.latest, cancel.at);
     if (cancel.jobs_end.empty()) {
         reach.sent_until = std::max(reach.sent_until.value_or(cancel.at), cancel.at);
         return;
@@ -64,6 +81,7 @@ void ControlTopic::extend(Reach& reach, schema::Cancel cancel) {
     }
     if (!last_jobs_end_ || *last_jobs_end_ != cancel.jobs_end) {
         last_jobs_end_ = std::make_shared<const std::vector<std::int64_t>>(std::move(cancel.jobs_end));
+        bytes_ += bytes_of(*last_jobs_end_);
     }
     reach.jobs_end = last_jobs_end_;
 }
@@ -76,17 +94,23 @@ bool ControlTopic::Reach::covers(const schema::Job& job) const {
 }
 
 void ControlTopic::forget_older_half() {
-    std::vector<schema::Timestamp> times;
+    std::vector<std::uint64_t> numbers;
     for (const auto* cancelled : {&jobs_, &batches_}) {
-        for (const auto& [id, reach] : *cancelled) times.push_back(reach.latest);
+        for (const auto& [id, reach] : *cancelled) numbers.push_back(reach.last);
     }
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
+    const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
+    std::nth_element(numbers.begin(), middle, numbers.end());
+    bytes_ = 0;
+    std::unordered_set<const std::vector<std::int64_t>*> counted;
     for (auto* cancelled : {&jobs_, &batches_}) {
-        std::erase_if(*cancelled, [&](const auto& entry) { return entry.second.latest <= *middle; });
+        std::erase_if(*cancelled, [&](const auto& entry) { return entry.second.last < *middle; });
+        for (const auto& [id, reach] : *cancelled) {
+            bytes_ += bytes_of(id);
+            if (reach.jobs_end && counted.insert(reach.jobs_end.get()).second) bytes_ += bytes_of(*reach.jobs_end);
+        }
     }
-    log_warning("{}: more than {} cancels; those older than {} (ms since 1970) are forgotten", options_.topics.control(),
-                options_.cancels_max, middle->time_since_epoch().count());
+    log_warning("{}: more cancels than this worker keeps ({}, or {} bytes): the half that was read first is forgotten",
+                options_.topics.control(), options_.cancels_max, options_.bytes_max);
 }
 
 bool ControlTopic::is_cancelled(const schema::Job& job) const {

@@ -21,8 +21,10 @@ class ControlTopic : public CancelDirectory {
 public:
     struct Options {
         schema::Topics topics;
-        // Maximum number of cancels kept in memory. Beyond it the older half is forgotten, and the jobs they name are no longer cancelled.
+        // The most cancels that are kept, and about what they may take in memory. Beyond either, the half that was read first is
+        // forgotten, and the jobs they name are no longer cancelled.
         std::size_t cancels_max = 1'000'000;
+        std::size_t bytes_max = std::size_t{256} << 20;
     };
     struct Counters {
         std::uint64_t cancels = 0;  // cancels accepted
@@ -46,7 +48,7 @@ private:
     using Offsets = std::shared_ptr<const std::vector<std::int64_t>>;
     // Which jobs the cancels of one id reach.
     struct Reach {
-        schema::Timestamp latest{};                   // of the last cancel
+        std::uint64_t last = 0;                       // the number of the last cancel, in the order in which they were read
         Offsets jobs_end;                             // jobs below are cancelled; null: no cancel said it
         std::optional<schema::Timestamp> sent_until;  // of cancels without jobs_end: jobs with no later timestamp are cancelled
         bool covers(const schema::Job& job) const;
@@ -55,6 +57,7 @@ private:
 
     void apply(const schema::JobRecord& record);
     // These are called with mutex_ held.
+    void keep(schema::Cancel cancel);
     void extend(Reach& reach, schema::Cancel cancel);
     void forget_older_half();
 
@@ -64,6 +67,7 @@ private:
     ReachById jobs_;                           // guarded by mutex_
     ReachById batches_;                        // guarded by mutex_
     Offsets last_jobs_end_;                    // guarded by mutex_; of the last cancel that had it
+    std::size_t bytes_ = 0;                    // guarded by mutex_; about what cancels and their offsets take
     Counters counters_;                        // guarded by mutex_
     std::unique_ptr<TopicFollower> follower_;  // last: its thread calls apply
 };
