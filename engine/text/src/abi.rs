@@ -79,6 +79,9 @@ pub struct ChatRequestView {
 
 /// Runs `work`; an error or a panic becomes a message in the sink and ERROR.
 fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
+    // The message reaches the caller; the library's own report would stand between a program's lines of JSON on stderr.
+    static SILENT: std::sync::Once = std::sync::Once::new();
+    SILENT.call_once(|| std::panic::set_hook(Box::new(|_| {})));
     let message = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return OK,
         Ok(Err(message)) => message,

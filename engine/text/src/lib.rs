@@ -4,6 +4,7 @@
 mod abi;
 mod chat_template;
 mod detokenizer;
+mod growth;
 mod jinja;
 mod job_json;
 mod tokenizer;

@@ -6,8 +6,13 @@ use std::collections::HashMap;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::{AddedToken, Decoder, ModelWrapper};
 
+use crate::growth;
+
 /// Larger ids mean a damaged file. The table of tokens has one entry per id.
 const ID_LIMIT: u32 = 1 << 24;
+
+/// That a post-processor may put around each text; models have one or two.
+const SPECIAL_TOKENS_MAX: usize = 1024;
 
 /// A token that decodes to itself everywhere; the token after it is not the first of a text.
 const ANCHOR: &str = "a";
@@ -49,6 +54,7 @@ impl Tokenizer {
                 return Err("model.dropout makes tokenization random: set it to null".to_string());
             }
         }
+        growth::check(library.get_normalizer())?;
         add_tokens(&mut library, added_tokens)?;
         let decoding = decoding_of(&library)?;
         let size = match library.get_vocab(true).values().max() {
@@ -59,7 +65,11 @@ impl Tokenizer {
         let mut tokenizer = Tokenizer { library, decoding, tokens: Vec::new() };
         let byte_of = byte_of_char();
         tokenizer.tokens = (0..size as u32).map(|id| tokenizer.facts_of(id, &byte_of)).collect::<Result<_, _>>()?;
-        if let Some(id) = tokenizer.encode("", true)?.into_iter().map(|id| id as u32).find(|&id| tokenizer.facts(id).is_none()) {
+        let around = tokenizer.encode("", true)?;
+        if around.len() > SPECIAL_TOKENS_MAX {
+            return Err(format!("post_processor adds {} tokens to each text; allowed are up to {SPECIAL_TOKENS_MAX}", around.len()));
+        }
+        if let Some(id) = around.into_iter().map(|id| id as u32).find(|&id| tokenizer.facts(id).is_none()) {
             return Err(format!("post_processor adds the token id {id}, which the vocabulary does not have"));
         }
         Ok(tokenizer)

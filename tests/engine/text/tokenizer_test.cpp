@@ -214,6 +214,31 @@ TEST(TokenizerTest, WhatCannotBeDoneRightIsRefusedByName) {
                 HasSubstr("model.dropout"));
 }
 
+// Pins: a tokenizer of a few hundred bytes turned a prompt of 68 characters into gigabytes.
+TEST(TokenizerTest, ANormalizerThatMultipliesTextsIsRefused) {
+    const ModelFolder folder;
+    const auto load = [&](const std::string& normalizer) {
+        folder.write("tokenizer.json", word_level_json(R"({"<unk>":0,"a":1})", R"("normalizer":)" + normalizer + ","));
+        return tokenizer_load_error(folder);
+    };
+    const auto replace = [](const std::string& pattern, std::size_t length) {
+        return R"({"type":"Replace","pattern":)" + pattern + R"(,"content":")" + std::string(length, 'a') + R"("})";
+    };
+    const auto sequence = [](const std::string& one, int times) {
+        std::string list = one;
+        for (int i = 1; i < times; ++i) list += "," + one;
+        return R"({"type":"Sequence","normalizers":[)" + list + "]}";
+    };
+    EXPECT_EQ(load(replace(R"({"String":" "})", 3)), "loaded");
+    EXPECT_EQ(load(replace(R"({"Regex":" {2,}"})", 64)), "loaded");
+    EXPECT_EQ(load(sequence(replace(R"({"String":"a"})", 2), 6)), "loaded");
+    EXPECT_EQ(load(R"({"type":"Prepend","prepend":"▁"})"), "loaded");
+    EXPECT_THAT(load(replace(R"({"String":"a"})", 65)), HasSubstr("normalizer can make a text 65 times longer"));
+    EXPECT_THAT(load(replace(R"({"Regex":"x*"})", 64)), HasSubstr("65 times"));
+    EXPECT_THAT(load(sequence(replace(R"({"String":"a"})", 2), 7)), HasSubstr("128 times"));
+    EXPECT_THAT(load(sequence(R"({"type":"Prepend","prepend":")" + std::string(2'000, 'a') + R"("})", 3)), HasSubstr("6000 bytes"));
+}
+
 // The library's Strip decoder indexes out of bounds on an empty token: a real panic, which must end as an error.
 TEST(TokenizerTest, APanicInTheLibraryBecomesAnError) {
     const ModelFolder folder;
