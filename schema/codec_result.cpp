@@ -31,6 +31,11 @@ std::int64_t integer_at(const Json* object, std::string_view key) {
     return value == nullptr ? 0 : value->as_integer().value_or(0);
 }
 
+// Sums of such numbers do not overflow.
+std::int64_t count_at(const Json* object, std::string_view key) {
+    return std::clamp<std::int64_t>(integer_at(object, key), 0, std::int64_t{1} << 53);
+}
+
 std::string text_at(const Json* object, std::string_view key) {
     const Json* value = object == nullptr ? nullptr : object->find(key);
     return value == nullptr || !value->is_string() ? std::string() : *value->as_string();
@@ -183,9 +188,9 @@ Expected<ResultSummary, std::string> parse_result(std::string_view value) {
     summary.ok = summary.status_code >= 200 && summary.status_code < 300;
     if (!summary.ok) summary.error = error_text(body == nullptr ? nullptr : body->find("error"));
     if (const Json* usage = body == nullptr ? nullptr : body->find("usage")) {
-        summary.usage = {.prompt_tokens = integer_at(usage, "prompt_tokens"),
-                         .completion_tokens = integer_at(usage, "completion_tokens"),
-                         .cached_tokens = integer_at(usage->find("prompt_tokens_details"), "cached_tokens")};
+        summary.usage = {.prompt_tokens = count_at(usage, "prompt_tokens"),
+                         .completion_tokens = count_at(usage, "completion_tokens"),
+                         .cached_tokens = count_at(usage->find("prompt_tokens_details"), "cached_tokens")};
     }
     return summary;
 }

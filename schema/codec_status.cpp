@@ -43,12 +43,9 @@ public:
         if (const auto integer = value->as_integer()) return *integer;
         return wrong<std::int64_t>(key, "an integer");
     }
-    std::int32_t partition(std::string_view key) {
-        const std::int64_t value = integer(key);
-        if (value >= 0 && value <= INT32_MAX) return static_cast<std::int32_t>(value);
-        fail(fmt::format("field '{}' is {}; allowed is 0 to {}", key, value, INT32_MAX));
-        return 0;
-    }
+    std::int32_t partition(std::string_view key) { return static_cast<std::int32_t>(natural(key, INT32_MAX)); }
+    // Sums of such numbers do not overflow.
+    std::int64_t count(std::string_view key) { return natural(key, std::int64_t{1} << 53); }
     std::optional<Timestamp> time(std::string_view key) {
         if (member(key) == nullptr) return std::nullopt;
         return Timestamp(std::chrono::milliseconds(integer(key)));
@@ -90,6 +87,12 @@ private:
     T wrong(std::string_view key, std::string_view expected) {
         fail(fmt::format("field '{}' must be {}, not {}", key, expected, member(key)->kind()));
         return {};
+    }
+    std::int64_t natural(std::string_view key, std::int64_t most) {
+        const std::int64_t value = integer(key);
+        if (value >= 0 && value <= most) return value;
+        fail(fmt::format("field '{}' is {}; allowed is 0 to {}", key, value, most));
+        return 0;
     }
 
     const Json& object_;
@@ -184,9 +187,9 @@ Expected<Status, std::string> parse_status(std::string_view value) {
     } else {
         top.fail(fmt::format("field 'state' is '{}', which this version does not know", shortened(state_name)));
     }
-    status.usage = {.prompt_tokens = usage.integer("prompt_tokens"),
-                    .completion_tokens = usage.integer("completion_tokens"),
-                    .cached_tokens = details.integer("cached_tokens")};
+    status.usage = {.prompt_tokens = usage.count("prompt_tokens"),
+                    .completion_tokens = usage.count("completion_tokens"),
+                    .cached_tokens = details.count("cached_tokens")};
     status.error = top.text("error");
     for (const MemberReader* reader : {&top, &source, &usage, &details}) {
         if (!reader->error().empty()) return unexpected("the status is refused: " + reader->error());

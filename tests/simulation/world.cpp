@@ -30,6 +30,17 @@ constexpr Time faults_end = 40 * second;
 constexpr Time patience = 240 * second;  // after the last fault: all jobs must have ended
 constexpr std::array fault_points = {"outbox.begin", "outbox.produced", "outbox.offsets_sent", "outbox.committing", "outbox.committed"};
 
+// Mistakes that few faults show, seldom beside others: runs with them draw only these. Empty: as in any run.
+std::vector<Fault> faults_that_show(Plant plant) {
+    switch (plant) {
+        case Plant::loss_unnoticed: return {Fault::outage, Fault::stop};
+        case Plant::old_assignment_kept: return {Fault::kill};
+        case Plant::unknown_end_is_abort:
+        case Plant::refused_end_is_commit: return {Fault::storm, Fault::hijack};
+        default: return {};
+    }
+}
+
 class World;
 World* current_world = nullptr;  // NOLINT: fault points and logs call plain functions
 
@@ -402,6 +413,7 @@ void World::body() {
     } else {
         std::ranges::replace(kinds, Fault::lost_markers, Fault::kill);
     }
+    if (const std::vector<Fault> shown_by = faults_that_show(options_.plant); !shown_by.empty()) kinds = shown_by;
     const double often = static_cast<double>(machine_.draw(2, 12)) / 100;
     while (machine_.now() < faults_end) {
         step();
