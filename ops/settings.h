@@ -179,7 +179,8 @@ public:
                                   .value = "N",
                                   .minimum = 1,
                                   .help = "jobs that are read and not yet committed",
-                                  .more = "When there are this many, reading pauses. It bounds memory, whatever the size of the backlog."});
+                                  .more = "When there are this many, reading pauses. It bounds memory, whatever the size of the backlog. "
+                                          "Up to eight times as many more wait beside them for their adapter or for room, as text only."});
     std::int64_t in_flight_tokens =
         row(&Settings::in_flight_tokens, 0,
             {.key = "in_flight_tokens",

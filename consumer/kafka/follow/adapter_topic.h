@@ -25,8 +25,8 @@ public:
         std::filesystem::path adapters_root;
         // Names of the base model ("base" and its name). No adapter may use them.
         std::vector<std::string> base_names;
-        // A job for an unknown name waits this long after the topic was read to its end, because the registration may be on its way. Later
-        // jobs for the same name share the wait of the first if they arrive no more than this apart.
+        // A job for an unknown name waits until the topic was read up to its arrival, and at least this long, because the registration may
+        // be on its way. Later jobs for the same name share the wait of the first if they arrive no more than this apart.
         std::chrono::milliseconds grace{10'000};
     };
     struct Counters {
