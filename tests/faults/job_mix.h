@@ -44,7 +44,10 @@ struct FaultRules {
     bool crashes_by_chance = false;
     // Limits of a worker. Jobs: its window, the eight places for jobs of unknown adapters, and what one poll may add to them.
     // Memory: what the program itself takes, and a window of jobs.
-    std::uint64_t working_max = 256;
+    std::uint64_t window = 256;
+    // Jobs that were held back for their start are delivered whether there is room or not, 64 at a time: those that are refused then count
+    // until they are committed.
+    std::uint64_t working_max = window + 64;
     std::uint64_t parked_max = 9 * 256;
     std::uint64_t memory_bytes_max = std::uint64_t{512} << 20;
 };

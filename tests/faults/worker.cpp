@@ -152,7 +152,7 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     if (arguments.has("careful-starts"))
         member_options.careful_starts.jobs = static_cast<std::size_t>(arguments.number("careful-starts", 0));
     consumer::PipelineOptions pipeline_options{.worker = name,
-                                               .in_flight_max = FaultRules().working_max,
+                                               .in_flight_max = FaultRules().window,
                                                .commit_interval = arguments.milliseconds("commit-interval-ms", 100),
                                                .drain_timeout = arguments.milliseconds("drain-timeout-ms", 3'000),
                                                .parse = {.bytes_max = FaultRules().job_bytes_max}};

@@ -160,7 +160,7 @@ void run_worker(const WorkerOptions& options, RunningWorker& running) {
                                  .reply = reply,
                                  .observer = observer},
                                 {.worker = options.member,
-                                 .in_flight_max = rules.working_max,
+                                 .in_flight_max = rules.window,
                                  .commit_interval = milliseconds(100),
                                  .drain_timeout = milliseconds(3'000),
                                  .parse = {.bytes_max = rules.job_bytes_max}});
