@@ -473,7 +473,9 @@ std::vector<Violation> Rig::conclude() {
     constexpr std::chrono::seconds patience{60};
     end_all();
     FaultRules rules = options_.rules;
-    const std::size_t deaths = counts_.unclean + counts_.stops + counts_.exits;
+    // In an outage the group may lose any worker: the jobs that it had started then count one more death.
+    const std::size_t lost = counts_.broker_faults * static_cast<std::size_t>(options_.workers);
+    const std::size_t deaths = counts_.unclean + counts_.stops + counts_.exits + lost;
     rules.crashes_by_chance = deaths + counts_.killed_by_jobs >= 3;
     Evidence evidence = read_evidence(cluster_.config(), topics_, group(), rules, options_.transaction_timeout + patience);
     evidence.tailed = tail_->finish(patience);
