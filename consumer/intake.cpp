@@ -75,11 +75,9 @@ Refused Intake::refusal(Delivery delivery, schema::BadRecord bad) const {
 }
 
 Refused Intake::ended(const AdmittedJob& admitted, schema::BatchFailure failure) const {
-    schema::Run run = run_of(admitted.job);
-    run.finished = schema::Timestamp(std::chrono::milliseconds(run.attempt / 1000));
     return {.outcome = {.source = admitted.job.source,
                         .epoch = admitted.epoch,
-                        .record = failed_completion(admitted.job, std::move(run), failure)},
+                        .record = failed_completion(admitted.job, ended_run_of(admitted.job), failure)},
             .error = {.code = schema::code_of(failure), .param = {}, .message = message_of(failure)}};
 }
 
@@ -135,10 +133,14 @@ schema::Run Intake::run_of(const schema::Job& job) const {
             .submitted = job.submitted};
 }
 
-Refused Intake::refused(const schema::Job& job, Epoch epoch, schema::JobError error) const {
+schema::Run Intake::ended_run_of(const schema::Job& job) const {
     schema::Run run = run_of(job);
     run.finished = schema::Timestamp(std::chrono::milliseconds(run.attempt / 1000));
-    return {.outcome = {.source = job.source, .epoch = epoch, .record = error_completion(job, std::move(run), error)},
+    return run;
+}
+
+Refused Intake::refused(const schema::Job& job, Epoch epoch, schema::JobError error) const {
+    return {.outcome = {.source = job.source, .epoch = epoch, .record = error_completion(job, ended_run_of(job), error)},
             .error = std::move(error)};
 }
 

@@ -63,6 +63,7 @@ public:
 
 private:
     schema::Run run_of(const schema::Job& job) const;
+    schema::Run ended_run_of(const schema::Job& job) const;  // which ended as it began
     Refused refused(const schema::Job& job, Epoch epoch, schema::JobError error) const;
     std::optional<schema::JobError> error_of_weight(const JobWeight& weight) const;
 

@@ -300,7 +300,7 @@ void Pipeline::State::end_parked() {
     if (now < next_look) return;
     next_look = now + parked_look_interval;
     const auto ended = [&](const AdmittedJob& job) { return failure_before_start(job.job, parts.cancels).has_value(); };
-    for (const AdmittedJob& job : parked.take_if(ended)) has_ended(job);
+    for (AdmittedJob& job : parked.take_if(ended)) prepare(std::move(job));
 }
 
 // While the queue is full, the publisher may be stuck: checks for an overdue commit.
