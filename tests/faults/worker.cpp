@@ -22,6 +22,7 @@
 #include "tests/faults/arguments.h"
 #include "tests/faults/counters.h"
 #include "tests/faults/job_mix.h"
+#include "tests/faults/slow_model.h"
 #include "tests/faults/step_time.h"
 #include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/hash_model.h"
@@ -42,34 +43,6 @@ constexpr std::string_view help =
   --die-at NAME:COUNT      SIGKILL itself when it passes that fault point for the COUNTth time (consumer/kafka/fault_point.h)
   --stop-at NAME:COUNT     SIGSTOP itself there
 )";
-
-// The hash model, slowed down. A killer job's prompt makes it end its own process.
-class FaultModel final : public engine::Model {
-public:
-    FaultModel(std::unique_ptr<engine::Model> inner, StepTime step_time, WorkerCounts& counts)
-        : inner_(std::move(inner)), step_time_(std::move(step_time)), counts_(counts) {}
-
-    const engine::ModelConfig& config() const override { return inner_->config(); }
-    kernels::KvShape kv_shape() const override { return inner_->kv_shape(); }
-    std::size_t weight_bytes() const override { return inner_->weight_bytes(); }
-    const std::string& fingerprint() const override { return inner_->fingerprint(); }
-    std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) override { return inner_->rope_row(position, prompt_tokens); }
-    bool kv_depends_on_prompt_length(std::int64_t tokens) const override { return inner_->kv_depends_on_prompt_length(tokens); }
-    kernels::Matrix forward(const engine::ForwardArgs& args, kernels::KvCache& cache) override {
-        for (const kernels::StepSequence& sequence : args.step.sequences) {
-            const auto row = static_cast<std::size_t>(sequence.row_begin);
-            if (sequence.position == 0 && args.step.tokens[row] == killer_token) raise(SIGKILL);
-        }
-        std::this_thread::sleep_for(step_time_.next());
-        counts_.tokens += args.step.sample_rows.size();
-        return inner_->forward(args, cache);
-    }
-
-private:
-    std::unique_ptr<engine::Model> inner_;
-    StepTime step_time_;
-    WorkerCounts& counts_;
-};
 
 // Adapters are known once they are registered, but answer as the base: the hash model has none.
 class WithoutWeights final : public consumer::AdapterDirectory {
@@ -133,6 +106,14 @@ void on_passing(const char* name) {
     if (fault_place.name == name && --fault_place.passes_left == 0) raise(fault_place.signal);
 }
 
+SlowModel slow_model(const engine::EngineOptions& options, StepTime& step_time, WorkerCounts& counts) {
+    return {tests::make_hash_model(32'768, options.step_rows_max, options.sample_rows_max()), [] { raise(SIGKILL); },
+            [&](std::size_t sampled) {
+                std::this_thread::sleep_for(step_time.next());
+                counts.tokens += sampled;
+            }};
+}
+
 void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     const consumer::KafkaConfig kafka{.brokers = arguments.text("brokers"),
                                       .passthrough = {{"compression.codec", arguments.text("codec", "none")}},
@@ -169,8 +150,7 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     engine_options.sequences_max = 16;
     engine_options.kv_bytes = 40'000 * tests::hash_block_size;
     const auto backend = tests::make_hash_backend();
-    FaultModel model(tests::make_hash_model(32'768, engine_options.step_rows_max, engine_options.sample_rows_max()), std::move(step_time),
-                     *counts);
+    SlowModel model = slow_model(engine_options, step_time, *counts);
     engine::Engine engine(model, *backend, tests::gpt2_tokenizer(), engine_options);
     const consumer::Preparer preparer(tests::gpt2_tokenizer(), std::nullopt, model.config(), {.context_max = engine.context_max()});
     const consumer::ReplyContext reply{.tokenizer = tests::gpt2_tokenizer(), .base_name = "hash", .system_fingerprint = "fp_hash"};

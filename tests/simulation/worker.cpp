@@ -10,6 +10,7 @@
 #include "consumer/kafka/follow/control_topic.h"
 #include "consumer/kafka/member.h"
 #include "tests/faults/job_mix.h"
+#include "tests/faults/slow_model.h"
 #include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/hash_model.h"
 
@@ -21,33 +22,6 @@ using std::chrono::milliseconds;
 
 constexpr std::int64_t blocks = 2'000;
 constexpr std::int64_t context = 1'024;
-
-// The hash model, whose steps take simulated time. A killer job's prompt makes it end its process.
-class SlowModel final : public engine::Model {
-public:
-    SlowModel(std::unique_ptr<engine::Model> inner, std::function<void()> on_killer)
-        : inner_(std::move(inner)), on_killer_(std::move(on_killer)) {}
-
-    const engine::ModelConfig& config() const override { return inner_->config(); }
-    kernels::KvShape kv_shape() const override { return inner_->kv_shape(); }
-    std::size_t weight_bytes() const override { return inner_->weight_bytes(); }
-    const std::string& fingerprint() const override { return inner_->fingerprint(); }
-    std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) override { return inner_->rope_row(position, prompt_tokens); }
-    bool kv_depends_on_prompt_length(std::int64_t tokens) const override { return inner_->kv_depends_on_prompt_length(tokens); }
-    kernels::Matrix forward(const engine::ForwardArgs& args, kernels::KvCache& cache) override {
-        for (const kernels::StepSequence& sequence : args.step.sequences) {
-            const auto row = static_cast<std::size_t>(sequence.row_begin);
-            if (sequence.position == 0 && args.step.tokens[row] == faults::killer_token) on_killer_();
-        }
-        Machine& machine = *Machine::playing();
-        machine.sleep_for(machine.draw(millisecond, 20 * millisecond));
-        return inner_->forward(args, cache);
-    }
-
-private:
-    std::unique_ptr<engine::Model> inner_;
-    std::function<void()> on_killer_;
-};
 
 // Passes all on, unless a mistake is planted.
 class PlantedSource final : public consumer::JobSource {
@@ -129,7 +103,11 @@ void run_worker(const WorkerOptions& options, RunningWorker& running) {
     engine_options.sequences_max = 16;
     engine_options.kv_bytes = blocks * tests::hash_block_size;
     const auto backend = tests::make_hash_backend();
-    SlowModel model(tests::make_hash_model(context, engine_options.step_rows_max, engine_options.sample_rows_max()), options.on_killer);
+    faults::SlowModel model(tests::make_hash_model(context, engine_options.step_rows_max, engine_options.sample_rows_max()),
+                            options.on_killer, [](std::size_t) {
+                                Machine& machine = *Machine::playing();
+                                machine.sleep_for(machine.draw(millisecond, 20 * millisecond));
+                            });
     engine::Engine engine(model, *backend, tests::gpt2_tokenizer(), engine_options);
     const consumer::Preparer preparer(tests::gpt2_tokenizer(), std::nullopt, model.config(), {.context_max = engine.context_max()});
     const consumer::ReplyContext reply{.tokenizer = tests::gpt2_tokenizer(), .base_name = "hash", .system_fingerprint = "fp_hash"};
