@@ -30,9 +30,11 @@ std::int64_t whole_seconds(milliseconds time) { return std::chrono::duration_cas
 // socket.timeout.ms: a connection that was cut silently is given up after ten seconds, within a session and a transaction, not after sixty.
 // fetch.queue.backoff.ms: how often the client checks whether a partition's full queue has room again. The default, a second, is longer
 // than it takes to process the small jobs in such a queue.
-// queued.*, fetch.message.max.bytes: how much is fetched ahead for each partition (one answer of a broker may exceed it); the defaults
-// allow 64 MB per partition.
-constexpr std::array<std::pair<const char*, const char*>, 14> common_settings = {{
+// queued.*, fetch.message.max.bytes: how much is fetched ahead for each partition; the defaults allow 64 MB. ops/librdkafka.patch says what
+// one answer of a broker may add.
+// receive.message.max.bytes: what a batch may have when it is unpacked; a whole one stays in memory until all its records were taken.
+// check.crcs: a damaged batch is reported instead of being read as other jobs.
+constexpr std::array<std::pair<const char*, const char*>, 16> common_settings = {{
     {"client.id", "lorry"},
     {"socket.nagle.disable", "true"},
     {"socket.timeout.ms", "10000"},
@@ -47,6 +49,8 @@ constexpr std::array<std::pair<const char*, const char*>, 14> common_settings = 
     {"queued.min.messages", "500"},
     {"queued.max.messages.kbytes", "512"},
     {"fetch.message.max.bytes", "524288"},
+    {"receive.message.max.bytes", "33554432"},
+    {"check.crcs", "true"},
 }};
 
 // The error never has the value: it may be a password, also under a misspelt key. librdkafka itself quotes values only of settings that

@@ -122,6 +122,8 @@ std::optional<UnreadableRecord> unreadable_record(const rd_kafka_message_t& mess
         const std::size_t at = reason.find(number);
         if (at != std::string::npos) reason.insert(at + number.size(), fmt::format(", {}", name));
     }
+    if (message.err == RD_KAFKA_RESP_ERR__BAD_COMPRESSION)
+        reason += " (or it unpacks to more than `receive.message.max.bytes`, which can be set in [kafka])";
     // The client names the batch's first offset, or where it was reading, or none.
     const std::int64_t batch = message.offset >= 0 ? message.offset : position;
     return UnreadableRecord{.topic = rd_kafka_topic_name(message.rkt),

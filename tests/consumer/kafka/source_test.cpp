@@ -41,15 +41,27 @@ private:
     std::string bytes_;
 };
 
-// Sends a batch of records whose payload is invalid for `codec` (4: zstd, 5: unknown). The embedded broker stores it unchanged.
-// Sources: Kafka's protocol guide, Produce version 3; KIP-98 for the batch.
+// Source: RFC 3720, appendix B.4.
+std::uint32_t crc32c(const std::string& bytes) {
+    std::uint32_t crc = ~0U;
+    for (const char byte : bytes) {
+        crc ^= static_cast<std::uint8_t>(byte);
+        for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc % 2 == 0 ? 0 : 0x82f63b78U);
+    }
+    return ~crc;
+}
+
+// Sends a batch of records whose payload is invalid for `codec` (0: none, 4: zstd, 5: unknown), with its checksum xor `damage`. The
+// embedded broker stores it unchanged. Sources: Kafka's protocol guide, Produce version 3; KIP-98 for the batch.
 void produce_unreadable(const std::string& address, const std::string& topic, std::int32_t partition, std::int16_t codec,
-                        std::int32_t records = 1) {
+                        std::int32_t records = 1, std::uint32_t damage = 0) {
+    Bytes checked;
+    checked.add(codec).add(records - 1);                                                     // last offset delta
+    checked.add(std::int64_t{0}).add(std::int64_t{0});                                       // timestamps
+    checked.add(std::int64_t{-1}).add(std::int16_t{-1}).add(std::int32_t{-1}).add(records);  // producer; records
+    checked.add(std::string(64, '?'));
     Bytes after_length;
-    after_length.add(std::int32_t{-1}).add(std::int8_t{2}).add(std::int32_t{0}).add(codec).add(records - 1);  // … last offset delta
-    after_length.add(std::int64_t{0}).add(std::int64_t{0});                                                   // timestamps
-    after_length.add(std::int64_t{-1}).add(std::int16_t{-1}).add(std::int32_t{-1}).add(records);              // producer; records
-    after_length.add(std::string(64, '?'));
+    after_length.add(std::int32_t{-1}).add(std::int8_t{2}).add(crc32c(checked.get()) ^ damage).add(checked.get());
     Bytes batch;
     batch.add(std::int64_t{0}).add_counted<std::int32_t>(after_length.get());
     Bytes request;
@@ -100,6 +112,14 @@ protected:
             for (auto& job : source.poll(50ms, 100, handler)) jobs.push_back(std::move(job));
         }
         return jobs;
+    }
+    void produce_readable(int count, std::int32_t partition = 0) {
+        KafkaProducer producer(config, {});
+        for (int i = 0; i < count; ++i) {
+            ASSERT_TRUE(
+                producer.send({.topic = topics.jobs(), .partition = partition, .key = {}, .value = job_line(i), .headers = {}, .tag = 0}));
+        }
+        producer.wait_all("writing");
     }
     // Submits all jobs to one partition, each followed by `padding` bytes that do not compress.
     void submit_to_one(int count, std::size_t padding = 0) {
@@ -178,16 +198,36 @@ TEST_F(KafkaSourceTest, NamesTheRecordThatCannotBeReadAndReadsOtherPartitions) {
     source.close(handler, Clock::now() + 5s);
 }
 
+// The records behind it, in the same answer of the broker, must not be read either: the group would finish jobs above one that nobody saw.
+TEST_F(KafkaSourceTest, ABatchWhoseChecksumIsWrongIsReportedAndBlocksItsPartition) {
+    for (const std::int32_t partition : {0, 1}) {
+        ASSERT_NO_FATAL_FAILURE(produce_readable(partition * 3, partition));
+        produce_unreadable(broker.address(), topics.jobs(), partition, 0, 2, 1);
+        ASSERT_NO_FATAL_FAILURE(produce_readable(3, partition));
+    }
+    testing::internal::CaptureStdout();
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    std::vector<Delivery> jobs = poll_until(source, 3);
+    const auto deadline = Clock::now() + 20s;
+    while (source.unreadable().size() < 2 && Clock::now() < deadline) {
+        for (auto& job : source.poll(50ms, 100, handler)) jobs.push_back(std::move(job));
+    }
+    for (auto& job : poll_for(source, 500ms)) jobs.push_back(std::move(job));
+    ASSERT_EQ(source.unreadable().size(), 2U);
+    for (const UnreadableRecord& record : source.unreadable()) {
+        EXPECT_EQ(record.offset, record.partition * 3);
+        EXPECT_THAT(record.reason, ::testing::HasSubstr("CRC32C"));
+    }
+    EXPECT_EQ(jobs.size(), 3U) << "of partition 1, before the batch";
+    EXPECT_THAT(testing::internal::GetCapturedStdout(), ::testing::Not(::testing::HasSubstr("was truncated")))
+        << "the client read on inside the batch and took its bytes for an offset";
+    source.close(handler, Clock::now() + 5s);
+}
+
 // The client says only where a batch begins. Readable records between batches that are not must never count as part of one.
 TEST_F(KafkaSourceTest, FindsWhereABatchEndsThatCannotBeRead) {
     const std::string jobs = topics.jobs();
-    const auto produce_readable = [&](int count) {
-        KafkaProducer producer(config, {});
-        for (int i = 0; i < count; ++i) {
-            ASSERT_TRUE(producer.send({.topic = jobs, .partition = 0, .key = {}, .value = job_line(i), .headers = {}, .tag = 0}));
-        }
-        producer.wait_all("writing");
-    };
     ASSERT_NO_FATAL_FAILURE(produce_readable(2));
     produce_unreadable(broker.address(), jobs, 0, 4, 11);  // 2 to 12
     produce_unreadable(broker.address(), jobs, 0, 5, 1);   // 13
