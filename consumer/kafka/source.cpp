@@ -8,6 +8,7 @@
 
 #include "consumer/kafka/times.h"
 #include "consumer/log.h"
+#include "schema/codec.h"
 
 namespace lorry::consumer {
 
@@ -327,42 +328,52 @@ void KafkaSource::go_on_after_resets() {
 }
 
 // Visits the partitions in turn, from where the last call stopped, so that none waits for another's backlog. Takes a run of records from
-// each: neighbouring jobs usually ask for the same adapter.
+// each: neighbouring jobs usually ask for the same adapter. Large records end it early: none has been weighed yet.
 void KafkaSource::read(std::vector<Delivery>& deliveries, std::size_t max) {
     constexpr std::size_t run = 32;
+    constexpr std::int64_t bytes_max = 16 << 20;
+    std::int64_t bytes = 0;
+    const auto is_enough = [&] { return deliveries.size() >= max || bytes >= bytes_max; };
     auto place = readings_.upper_bound(read_last_);
-    for (std::size_t dry = 0; dry < readings_.size() && deliveries.size() < max; ++place) {
+    for (std::size_t dry = 0; dry < readings_.size() && !is_enough(); ++place) {
         if (place == readings_.end()) place = readings_.begin();
         read_last_ = place->first;
         std::size_t count = 0;
-        while (count < run && deliveries.size() < max && read_one(place->first, place->second, deliveries)) ++count;
+        while (count < run && !is_enough()) {
+            const auto taken = read_one(place->first, place->second, deliveries);
+            if (!taken) break;
+            bytes += *taken;
+            ++count;
+        }
         dry = count > 0 ? 0 : dry + 1;
     }
 }
 
-// Returns false when there is no record, or it has to wait.
-bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries) {
+// Returns the bytes of what it took; nullopt when there is no record, or it has to wait.
+std::optional<std::int64_t> KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries) {
     if (!reading.held) {
         const MessageHandle message = reading.queue.next();
-        if (!message) return false;
+        if (!message) return std::nullopt;
         if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
             take_error(*message);
-            return true;
+            return 0;
         }
         reading.unreadable.reset();
         // After a rebalance interrupts fetching, records that were on their way may arrive once more.
-        if (message->offset < tracker_.position(key.first, key.second).value_or(0)) return true;
+        if (message->offset < tracker_.position(key.first, key.second).value_or(0)) return 0;
         reading.held = record_of(*message);
     }
     if (may_deliver(reading.held->source)) {
-        deliver(*std::exchange(reading.held, std::nullopt), reading, deliveries);
-        return true;
+        schema::JobRecord record = *std::exchange(reading.held, std::nullopt);
+        const std::int64_t bytes = schema::text_bytes(record.key, record.value, record.headers);
+        deliver(std::move(record), reading, deliveries);
+        return bytes;
     }
     if (!careful_.is_full() && reading.hold_log.is_due()) {
         log_warning("{} [{}]: too many jobs are finished above the one at offset {}: reading waits at offset {} until it ends", key.first,
                     key.second, tracker_.finished_below(key.first, key.second).value_or(0), reading.held->source.offset);
     }
-    return false;
+    return std::nullopt;
 }
 
 void KafkaSource::take_error(const rd_kafka_message_t& message) {

@@ -96,7 +96,7 @@ private:
     void begin_reading(const std::vector<TakenOver>& partitions);
     void go_on_after_resets();
     void read(std::vector<Delivery>& deliveries, std::size_t max);
-    bool read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
+    std::optional<std::int64_t> read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
     void note_unreadable(Reading& reading, UnreadableRecord record);
     void publish_unreadable();
     void take_error(const rd_kafka_message_t& message);

@@ -95,6 +95,22 @@ TEST_F(UnpackingTest, ABatchOfManyRecordsIsReadAsTheQueueHasRoom) {
     source.close(handler, Clock::now() + 5s);
 }
 
+// Pins: one poll copied all large records that the client had, before any of them was weighed.
+TEST_F(UnpackingTest, LargeRecordsArePolledAFewAtATime) {
+    for (int i = 0; i < 6; ++i) ASSERT_NO_FATAL_FAILURE(produce("zstd", topics.jobs(), 1, std::string(12 * mebibyte, '0')));
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    std::size_t jobs = 0;
+    const auto deadline = Clock::now() + 30s;
+    while (jobs < 6 && Clock::now() < deadline) {
+        const auto polled = source.poll(50ms, 100, handler);
+        EXPECT_LE(polled.size(), 2U);
+        jobs += polled.size();
+    }
+    EXPECT_EQ(jobs, 6U);
+    source.close(handler, Clock::now() + 5s);
+}
+
 // Pins: headers did not count, so the client went on fetching batches of nothing else.
 TEST_F(UnpackingTest, HeadersCountAsWhatTheQueueHolds) {
     KafkaConfig compressing = config;
