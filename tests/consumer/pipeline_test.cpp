@@ -223,6 +223,23 @@ TEST(Pipeline, EndsARunningJobWhenItIsCancelledOrItsDeadlinePasses) {
     EXPECT_EQ(ending(rig.sink.completion(2)), "200");
 }
 
+// The time counts from a job's own first step, so that waiting behind others costs it nothing.
+TEST(Pipeline, EndsAJobThatRunsLongerThanTheJobTimeout) {
+    Rig rig;
+    rig.engine_options.sequences_max = 1;
+    rig.options.job_timeout = std::chrono::seconds(1);
+    rig.source.add(job("endless", R"(,"max_tokens":190,"ignore_eos":true)"));
+    rig.source.add(job("behind it"));
+    bool first = true;
+    rig.observer.at_step = [&](const engine::EngineStats& stats) {
+        if (stats.running > 0 && std::exchange(first, false)) std::this_thread::sleep_for(std::chrono::milliseconds(1'100));
+    };
+    rig.run();
+    EXPECT_EQ(ending(rig.sink.completion(0)), "request_timeout");
+    EXPECT_TRUE(rig.sink.completion(0).run.started);
+    EXPECT_EQ(ending(rig.sink.completion(1)), "200");
+}
+
 TEST(Pipeline, ShowsObserversTheCodeTheFieldAndTheMessageOfAnError) {
     Rig rig;
     std::map<std::string, std::string> seen;

@@ -24,6 +24,20 @@ struct Rig : tests::PipelineRig {
     }
 };
 
+// Names other than the base's wait for ever.
+struct NeverSure final : AdapterDirectory {
+    ModelName resolve(std::string_view model, Clock::time_point) const override {
+        return {.kind = model == "base" ? ModelName::Kind::base : ModelName::Kind::not_yet};
+    }
+    std::vector<std::string> names() const override { return {}; }
+};
+
+// As the header `deadline`.
+std::string in_a_moment() {
+    const auto soon = std::chrono::system_clock::now() + std::chrono::milliseconds(300);
+    return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(soon.time_since_epoch()).count());
+}
+
 // Pins: each large job that waited took a place among those that may start, although only one of them had room.
 TEST(WaitingJobs, ASourceIsAskedOnlyForJobsThatHaveTheirRoom) {
     Rig rig;
@@ -61,17 +75,10 @@ TEST(WaitingJobs, LargeJobsBeginInTheOrderInWhichTheyCame) {
 
 // Pins: a cancelled job that waited ended only when its turn came, and one for an unknown adapter as model_not_found.
 TEST(WaitingJobs, ACancelOrADeadlineEndsThemWhileTheyWait) {
-    struct NeverSure final : AdapterDirectory {
-        ModelName resolve(std::string_view model, Clock::time_point) const override {
-            return {.kind = model == "base" ? ModelName::Kind::base : ModelName::Kind::not_yet};
-        }
-        std::vector<std::string> names() const override { return {}; }
-    };
     Rig rig;
     const NeverSure directory;
     rig.adapters = &directory;
-    const auto soon = std::chrono::system_clock::now() + std::chrono::milliseconds(300);
-    const std::string deadline = std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(soon.time_since_epoch()).count());
+    const std::string deadline = in_a_moment();
     std::promise<void> both_ended;
     rig.source.add(large("runs"));
     rig.source.add(large("cancelled"));
@@ -106,6 +113,24 @@ TEST(WaitingJobs, HeadersCountAsMuchAsText) {
     EXPECT_EQ(ending(rig.sink.completion(0)), "200");
     EXPECT_EQ(ending(rig.sink.completion(16)), "413 payload_too_large");
     EXPECT_GT(most, 400'000);
+}
+
+// Half of the window's bytes, and what one poll brings beyond it.
+TEST(WaitingJobs, ParkedJobsTakeBoundedMemory) {
+    Rig rig;
+    const NeverSure directory;
+    rig.adapters = &directory;
+    rig.options.in_flight_max = 4;
+    rig.options.in_flight.bytes = 2 << 20;
+    std::size_t most = 0;
+    rig.observer.at_gauges = [&](const PipelineGauges& gauges) { most = std::max(most, gauges.parked); };
+    const std::string deadline = in_a_moment();
+    for (int i = 0; i < 40; ++i)
+        rig.source.add(job("ghost-" + std::to_string(i), "", "ghost"), {{"x", std::string(100'000, 'x')}, {"deadline", deadline}});
+    rig.run();
+    EXPECT_EQ(rig.sink.committed.size(), 40U);
+    EXPECT_GE(most, 10U) << "1 MiB";
+    EXPECT_LE(most, 15U);
 }
 
 }  // namespace
