@@ -232,11 +232,7 @@ private:
 
     void check_all_commits() {
         FinishedOffsets finished;
-        for (const auto& [source, ends] : ends_of_) {
-            auto& offsets = finished[source.partition];
-            if (offsets.size() <= static_cast<std::size_t>(source.offset)) offsets.resize(static_cast<std::size_t>(source.offset) + 1);
-            offsets[static_cast<std::size_t>(source.offset)] = true;
-        }
+        for (const auto& [source, ends] : ends_of_) mark_finished(finished, source);
         std::ranges::move(check_commits(evidence_.commits, finished), std::back_inserter(violations_));
     }
 
@@ -359,6 +355,13 @@ std::optional<Source> source_of(const JobRecord& record) {
 }
 
 std::vector<Violation> check(const Evidence& evidence) { return Checking(evidence).run(); }
+
+void mark_finished(FinishedOffsets& finished, const Source& source) {
+    auto& offsets = finished[source.partition];
+    const auto offset = static_cast<std::size_t>(source.offset);
+    if (offsets.size() <= offset) offsets.resize(offset + 1);
+    offsets[offset] = true;
+}
 
 std::vector<Violation> check_commits(std::span<const CommittedOffset> commits, const FinishedOffsets& finished) {
     std::vector<Violation> violations;

@@ -116,9 +116,10 @@ std::optional<schema::Source> source_of(const schema::JobRecord& record);
 
 std::vector<Violation> check(const Evidence& evidence);
 
-// Checks the rule that holds at any time: every job that `commits` marks as finished has its end in `finished`, which was read after them.
-// finished: for each partition, the offsets that have a result or a dead letter.
+// For each partition of jobs, the offsets that have a result or a dead letter.
 using FinishedOffsets = std::map<std::int32_t, std::vector<bool>>;
+void mark_finished(FinishedOffsets& finished, const schema::Source& source);
+// Checks the rule that holds at any time: every job that `commits` marks as finished has its end in `finished`, which was read after them.
 std::vector<Violation> check_commits(std::span<const CommittedOffset> commits, const FinishedOffsets& finished);
 
 // The tokens of all results that have text.
