@@ -214,8 +214,8 @@ TEST(TokenizerTest, WhatCannotBeDoneRightIsRefusedByName) {
                 HasSubstr("model.dropout"));
 }
 
-// Pins: a tokenizer of a few hundred bytes turned a prompt of 68 characters into gigabytes: first by normalizers that replace, then by those
-// that write bytes as characters, by pre-tokenizers, and by decoders.
+// Pins: a tokenizer of a few hundred bytes turned a prompt of 68 characters into gigabytes: first by normalizers that replace, then by
+// those that write bytes as characters, by pre-tokenizers, and by decoders.
 TEST(TokenizerTest, ATokenizerThatMultipliesTextsIsRefused) {
     const ModelFolder folder;
     const auto load = [&](const std::string& parts) {
