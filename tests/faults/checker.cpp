@@ -68,7 +68,7 @@ public:
         sort_ends(evidence_.dead_letters);
         sort_statuses();
         sort_chunks();
-        for (const auto& [source, job] : jobs_) check_job(source, *job);
+        check_jobs();
         check_readers();
         check_all_commits();
         check_ends();
@@ -118,6 +118,13 @@ private:
         }
     }
 
+    void check_jobs() {
+        const std::size_t sent = evidence_.jobs_sent.value_or(jobs_.size());
+        if (jobs_.size() != sent) complain(Kind::lost, fmt::format("{} jobs were sent, the topic has {}", sent, jobs_.size()));
+        if (jobs_.empty()) complain(Kind::not_reached, "there are no jobs");
+        for (const auto& [source, job] : jobs_) check_job(source, *job);
+    }
+
     void check_job(const Source& source, const JobRecord& job) {
         const auto found = ends_of_.find(source);
         const std::string name = fmt::format("{} ({:.60})", show(source), job.value.value_or("null"));
@@ -151,7 +158,8 @@ private:
             return;
         }
         const auto value = Json::parse(end.value.value_or(""));
-        if (!value) return complain(Kind::wrong_end, name + ": the result is no JSON");
+        if (!value) return complain(Kind::wrong_end, name + ": the result is not JSON");
+        if (end.key != expected.job_id) complain(Kind::wrong_end, name + ": the result has another key");
         if (text_at(&*value, {"custom_id"}) != expected.custom_id) complain(Kind::wrong_end, name + ": the result has another custom_id");
         if (text_at(&*value, {"id"}) != schema::result_id(job.source, expected.custom_id)) {
             complain(Kind::wrong_end, name + ": the result has another id");

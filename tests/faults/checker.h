@@ -74,6 +74,7 @@ struct Evidence {
     FaultRules rules;
     // Read at the end, in order of (partition, offset).
     std::vector<schema::JobRecord> jobs, results, dead_letters, statuses, chunks;
+    std::optional<std::size_t> jobs_sent;  // nullopt: not known
     // Results and dead letters as seen by a reader that followed the topics throughout; nullopt: there was no such reader.
     std::optional<std::vector<schema::JobRecord>> tailed;
     std::vector<CommittedOffset> commits;
@@ -90,10 +91,10 @@ struct Evidence {
 
 struct Violation {
     enum class Kind : std::uint8_t {
-        lost,                 // a job has neither a result nor a dead letter
+        lost,                 // a job has neither a result nor a dead letter, or is not in its topic
         stalled,              // no job ended for longer than the time-outs allow, or a worker did not end after SIGTERM
         wrong_exit,           // a worker did not end as it must, or did not say why
-        not_reached,          // too many faults did not come about, so the test shows nothing
+        not_reached,          // too many faults did not come about, or there are no jobs, so the test shows nothing
         doubled,              // a job has more than one result or dead letter
         stranger,             // a result belongs to no job
         wrong_end,            // the result is not the one that the job must have

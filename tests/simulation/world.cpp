@@ -192,6 +192,7 @@ void World::check_at_end() {
     evidence.deaths = apparent_deaths();
     evidence.rules.crashes_by_chance = evidence.deaths >= 3;
     evidence.jobs = records_of(topics_.jobs());
+    evidence.jobs_sent = submitted_;
     evidence.results = records_of(topics_.results());
     evidence.dead_letters = records_of(topics_.dlq());
     evidence.statuses = records_of(topics_.status());
