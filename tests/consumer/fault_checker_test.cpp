@@ -165,6 +165,16 @@ TEST_F(FaultChecker, SeesALostJob) {
     EXPECT_EQ(found(), "committed_too_far lost");
 }
 
+// Pins: a run whose jobs were not read passed.
+TEST_F(FaultChecker, SeesJobsThatAreNotInTheirTopic) {
+    evidence.jobs_sent = evidence.jobs.size();
+    EXPECT_EQ(found(), "");
+    ++*evidence.jobs_sent;
+    EXPECT_EQ(found(), "lost");
+    evidence = {.topics = {}, .rules = {}, .offsets_settled = true};
+    EXPECT_EQ(found(), "not_reached");
+}
+
 TEST_F(FaultChecker, SeesALostDeadLetter) {
     evidence.dead_letters.pop_back();
     evidence.tailed->pop_back();
@@ -319,6 +329,11 @@ TEST_F(FaultChecker, SeesAResultInThePlaceOfADeadLetter) {
 
 TEST_F(FaultChecker, SeesAResultUnderAnotherCustomId) {
     replace_in_result(0, R"("custom_id":")", R"("custom_id":"x)");
+    EXPECT_EQ(found(), "wrong_end");
+}
+
+TEST_F(FaultChecker, SeesAResultUnderAnotherKey) {
+    change_result(index_of(evidence.results, "plain"), [](JobRecord& record) { record.key = "x"; });
     EXPECT_EQ(found(), "wrong_end");
 }
 

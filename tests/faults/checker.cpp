@@ -68,7 +68,7 @@ public:
         sort_ends(evidence_.dead_letters);
         sort_statuses();
         sort_chunks();
-        for (const auto& [source, job] : jobs_) check_job(source, *job);
+        check_jobs();
         check_readers();
         check_all_commits();
         check_ends();
@@ -118,6 +118,13 @@ private:
         }
     }
 
+    void check_jobs() {
+        const std::size_t sent = evidence_.jobs_sent.value_or(jobs_.size());
+        if (jobs_.size() != sent) complain(Kind::lost, fmt::format("{} jobs were sent, the topic has {}", sent, jobs_.size()));
+        if (jobs_.empty()) complain(Kind::not_reached, "there are no jobs");
+        for (const auto& [source, job] : jobs_) check_job(source, *job);
+    }
+
     void check_job(const Source& source, const JobRecord& job) {
         const auto found = ends_of_.find(source);
         const std::string name = fmt::format("{} ({:.60})", show(source), job.value.value_or("null"));
@@ -151,7 +158,8 @@ private:
             return;
         }
         const auto value = Json::parse(end.value.value_or(""));
-        if (!value) return complain(Kind::wrong_end, name + ": the result is no JSON");
+        if (!value) return complain(Kind::wrong_end, name + ": the result is not JSON");
+        if (end.key != expected.job_id) complain(Kind::wrong_end, name + ": the result has another key");
         if (text_at(&*value, {"custom_id"}) != expected.custom_id) complain(Kind::wrong_end, name + ": the result has another custom_id");
         if (text_at(&*value, {"id"}) != schema::result_id(job.source, expected.custom_id)) {
             complain(Kind::wrong_end, name + ": the result has another id");
@@ -232,11 +240,7 @@ private:
 
     void check_all_commits() {
         FinishedOffsets finished;
-        for (const auto& [source, ends] : ends_of_) {
-            auto& offsets = finished[source.partition];
-            if (offsets.size() <= static_cast<std::size_t>(source.offset)) offsets.resize(static_cast<std::size_t>(source.offset) + 1);
-            offsets[static_cast<std::size_t>(source.offset)] = true;
-        }
+        for (const auto& [source, ends] : ends_of_) mark_finished(finished, source);
         std::ranges::move(check_commits(evidence_.commits, finished), std::back_inserter(violations_));
     }
 
@@ -359,6 +363,13 @@ std::optional<Source> source_of(const JobRecord& record) {
 }
 
 std::vector<Violation> check(const Evidence& evidence) { return Checking(evidence).run(); }
+
+void mark_finished(FinishedOffsets& finished, const Source& source) {
+    auto& offsets = finished[source.partition];
+    const auto offset = static_cast<std::size_t>(source.offset);
+    if (offsets.size() <= offset) offsets.resize(offset + 1);
+    offsets[offset] = true;
+}
 
 std::vector<Violation> check_commits(std::span<const CommittedOffset> commits, const FinishedOffsets& finished) {
     std::vector<Violation> violations;

@@ -74,6 +74,7 @@ struct Evidence {
     FaultRules rules;
     // Read at the end, in order of (partition, offset).
     std::vector<schema::JobRecord> jobs, results, dead_letters, statuses, chunks;
+    std::optional<std::size_t> jobs_sent;  // nullopt: not known
     // Results and dead letters as seen by a reader that followed the topics throughout; nullopt: there was no such reader.
     std::optional<std::vector<schema::JobRecord>> tailed;
     std::vector<CommittedOffset> commits;
@@ -90,10 +91,10 @@ struct Evidence {
 
 struct Violation {
     enum class Kind : std::uint8_t {
-        lost,                 // a job has neither a result nor a dead letter
+        lost,                 // a job has neither a result nor a dead letter, or is not in its topic
         stalled,              // no job ended for longer than the time-outs allow, or a worker did not end after SIGTERM
         wrong_exit,           // a worker did not end as it must, or did not say why
-        not_reached,          // too many faults did not come about, so the test shows nothing
+        not_reached,          // too many faults did not come about, or there are no jobs, so the test shows nothing
         doubled,              // a job has more than one result or dead letter
         stranger,             // a result belongs to no job
         wrong_end,            // the result is not the one that the job must have
@@ -116,9 +117,10 @@ std::optional<schema::Source> source_of(const schema::JobRecord& record);
 
 std::vector<Violation> check(const Evidence& evidence);
 
-// Checks the rule that holds at any time: every job that `commits` marks as finished has its end in `finished`, which was read after them.
-// finished: for each partition, the offsets that have a result or a dead letter.
+// For each partition of jobs, the offsets that have a result or a dead letter.
 using FinishedOffsets = std::map<std::int32_t, std::vector<bool>>;
+void mark_finished(FinishedOffsets& finished, const schema::Source& source);
+// Checks the rule that holds at any time: every job that `commits` marks as finished has its end in `finished`, which was read after them.
 std::vector<Violation> check_commits(std::span<const CommittedOffset> commits, const FinishedOffsets& finished);
 
 // The tokens of all results that have text.

@@ -132,9 +132,7 @@ void Tail::take(const JobRecord& record) {
     records_.push_back(record);
     const auto source = source_of(record);
     if (!source || !sources_.insert(*source).second) return;
-    auto& offsets = finished_[source->partition];
-    if (offsets.size() <= static_cast<std::size_t>(source->offset)) offsets.resize(static_cast<std::size_t>(source->offset) + 1);
-    offsets[static_cast<std::size_t>(source->offset)] = true;
+    mark_finished(finished_, *source);
     watch_.end(now);
 }
 

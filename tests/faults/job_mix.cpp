@@ -118,6 +118,7 @@ Expectation expectation_of(const schema::JobRecord& record, const FaultRules& ru
     using schema::ErrorCode;
     Expectation expected;
     expected.custom_id = parsed ? parsed->custom_id : *parsed.error().custom_id;
+    expected.job_id = parsed ? parsed->id : parsed.error().job_id;
     expected.kind = kind_named(expected.custom_id);
     // Even a job that is refused at once may be waiting for the commit of its start when a worker dies.
     if (rules.crashes_by_chance) expected.codes.push_back(ErrorCode::worker_crashed);

@@ -82,6 +82,7 @@ struct Expectation {
     JobKind kind = JobKind::plain;
     bool dead_letter = false;
     std::string custom_id;                 // of results
+    std::string job_id;                    // the key of results
     std::vector<schema::ErrorCode> codes;  // any of these error codes will do
     std::optional<std::string> text;       // or this answer
     bool stream = false;                   // the answer is in the chunks too

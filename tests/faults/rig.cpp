@@ -478,6 +478,7 @@ std::vector<Violation> Rig::conclude() {
     const std::size_t deaths = counts_.unclean + counts_.stops + counts_.exits + lost;
     rules.crashes_by_chance = deaths + counts_.killed_by_jobs >= 3;
     Evidence evidence = read_evidence(cluster_.config(), topics_, group(), rules, options_.transaction_timeout + patience);
+    evidence.jobs_sent = counts_.jobs;
     evidence.tailed = tail_->finish(patience);
     commits_seen_ = tail_->commits_seen();
     const auto read = [&](const std::filesystem::path& file) { return read_ledger(cluster_.config(), topics_, file); };

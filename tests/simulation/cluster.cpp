@@ -190,13 +190,10 @@ void Cluster::set_offsets(const Offsets& offsets) {
 }
 
 Error Cluster::produce(const std::string& id, const ProducerId* producer, const TopicPartition& place, std::uint64_t batch,
-                       const std::vector<Record>& records, std::int64_t& first_offset) {
+                       const std::vector<Record>& records) {
     Log* log = this->log(place);
     if (log == nullptr) return RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
-    if (const auto written = log->batches.find(batch); written != log->batches.end()) {
-        first_offset = written->second;
-        return RD_KAFKA_RESP_ERR_NO_ERROR;
-    }
+    if (log->batches.contains(batch)) return RD_KAFKA_RESP_ERR_NO_ERROR;
     if (producer != nullptr && plant != Plant::results_outside_transaction) {
         const auto known = log->epochs.find(producer->id);
         if (known != log->epochs.end() && known->second > producer->epoch) return RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH;
@@ -208,8 +205,7 @@ Error Cluster::produce(const std::string& id, const ProducerId* producer, const 
         log->epochs[producer->id] = producer->epoch;
         log->open.try_emplace(producer->id, log->end());
     }
-    first_offset = log->end();
-    log->batches.emplace(batch, first_offset);
+    log->batches.emplace(batch, log->end());
     for (const Record& record : records) {
         log->entries.push_back(
             {.record = record,

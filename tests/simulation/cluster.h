@@ -103,9 +103,9 @@ public:
     Error add_partition(const std::string& id, ProducerId producer, const TopicPartition& place);
     Error add_offsets(const std::string& id, ProducerId producer);
     Error end(const std::string& id, ProducerId producer, bool commit);
-    // producer: nullptr without a transaction. `batch` is the same in each copy of a request.
+    // producer: nullptr without a transaction. `batch` is the same in each copy of a request; Log::batches says where its records are.
     Error produce(const std::string& id, const ProducerId* producer, const TopicPartition& place, std::uint64_t batch,
-                  const std::vector<Record>& records, std::int64_t& first_offset);
+                  const std::vector<Record>& records);
     struct Sender {
         std::string instance;
         std::string member;

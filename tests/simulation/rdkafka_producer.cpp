@@ -76,8 +76,7 @@ Error send_batch(rd_kafka_s& client, const std::vector<Message>& batch, std::int
     const std::uint64_t number = client.number << 32 | side.next_batch++;
     const Error error =
         request(client, api_produce, deadline, [&cluster, id = side.id, producer = side.producer, transactional, place, number, records] {
-            std::int64_t ignored = 0;
-            return cluster.produce(id, transactional ? &producer : nullptr, place, number, records, ignored);
+            return cluster.produce(id, transactional ? &producer : nullptr, place, number, records);
         });
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
         first = cluster.log(place)->batches.at(number);

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <iostream>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -44,10 +46,11 @@ Range range_of(const std::string& text) {
     const auto read = [&](std::string_view part, std::uint64_t& value) {
         const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
         const bool is_number = !part.empty() && error == std::errc() && end == part.data() + part.size();
-        if (!is_number) throw faults::UsageError(text + " is no range: give A-B");
+        if (!is_number) throw faults::UsageError(text + " is not a range: give A-B");
     };
     read(std::string_view(text).substr(0, dash), range.first);
     read(dash == std::string::npos ? text : text.substr(dash + 1), range.last);
+    if (range.last < range.first) throw faults::UsageError(text + " has no seeds: give the smaller number first");
     return range;
 }
 
@@ -64,6 +67,7 @@ struct Sums {
     std::size_t deaths = 0;
     std::size_t failures = 0;
     std::int64_t simulated_seconds = 0;
+    std::uint64_t last_fingerprint = 0;  // of the last seed
     std::array<std::size_t, fault_names.size()> faults{};
     std::vector<std::uint64_t> failed;  // seeds
     std::vector<std::string> violations;
@@ -74,13 +78,19 @@ struct Sums {
         deaths += result.deaths;
         failures += result.failures;
         simulated_seconds += result.time / second;
+        last_fingerprint = result.fingerprint;
         for (std::size_t i = 0; i < faults.size(); ++i) faults[i] += result.fault_counts[i];
+    }
+    void add_violation(std::uint64_t seed, std::string_view text) {
+        if (failed.empty() || failed.back() != seed) failed.push_back(seed);
+        violations.push_back(fmt::format("seed {}: {}", seed, text));
     }
 };
 
 // What a child says about a seed: lines of words.
 std::string line_of(std::uint64_t seed, const RunResult& result) {
-    std::string line = fmt::format("end {} {} {} {} {}", seed, result.jobs, result.deaths, result.failures, result.time / second);
+    std::string line =
+        fmt::format("end {} {} {} {} {} {}", seed, result.jobs, result.deaths, result.failures, result.time / second, result.fingerprint);
     for (const std::size_t count : result.fault_counts) line += fmt::format(" {}", count);
     return line + '\n';
 }
@@ -95,7 +105,6 @@ void write_all(int file, std::string_view text) {
 
 void play_in_child(RunOptions options, Range range, int file) {
     for (options.seed = range.first; options.seed <= range.last; ++options.seed) {
-        write_all(file, fmt::format("begin {}\n", options.seed));
         const RunResult result = run(options);
         for (const std::string& violation : result.violations) {
             std::string text = violation.substr(0, 1000);
@@ -106,34 +115,30 @@ void play_in_child(RunOptions options, Range range, int file) {
     }
 }
 
-// Reads a child's lines into the sums. Returns the seed at which it ended, if that was not the last one.
-std::optional<std::uint64_t> take_lines(int file, Sums& sums) {
+// Reads a child's lines into the sums. Returns the seed at which it ended, if it did not play all of them to the end.
+std::optional<std::uint64_t> take_lines(int file, Range range, Sums& sums) {
     std::string text;
     std::array<char, 4096> buffer{};
     for (ssize_t count = 0; (count = read(file, buffer.data(), buffer.size())) > 0;) {
         text.append(buffer.data(), static_cast<std::size_t>(count));
     }
     std::istringstream lines(text);
-    std::optional<std::uint64_t> playing;
+    std::uint64_t playing = range.first;
     for (std::string line; std::getline(lines, line);) {
         std::istringstream words(line);
         std::string word;
         std::uint64_t seed = 0;
         words >> word >> seed;
-        if (word == "begin") playing = seed;
-        if (word == "violation") {
-            if (sums.failed.empty() || sums.failed.back() != seed) sums.failed.push_back(seed);
-            sums.violations.push_back(fmt::format("seed {}:{}", seed, line.substr(static_cast<std::size_t>(words.tellg()))));
-        }
+        if (word == "violation") sums.add_violation(seed, line.substr(static_cast<std::size_t>(words.tellg()) + 1));
         if (word != "end") continue;
         RunResult result;
-        words >> result.jobs >> result.deaths >> result.failures >> result.time;
+        words >> result.jobs >> result.deaths >> result.failures >> result.time >> result.fingerprint;
         result.time *= second;
         for (std::size_t& count : result.fault_counts) words >> count;
         sums.add(result);
-        playing.reset();
+        playing = seed + 1;
     }
-    return playing;
+    return playing <= range.last ? std::optional(playing) : std::nullopt;
 }
 
 // Plays a range; with stop_at_failure, only up to the first seed that fails, or a few more.
@@ -153,22 +158,37 @@ void play(const RunOptions& options, Range range, bool stop_at_failure, Sums& su
             _exit(0);
         }
         close(ends[1]);
-        const auto died_at = take_lines(ends[0], sums);
+        const auto died_at = take_lines(ends[0], part, sums);
         close(ends[0]);
         int status = 0;
         waitpid(child, &status, 0);
         range.first = part.last + 1;
         if (!died_at) continue;
-        sums.failed.push_back(*died_at);
-        sums.violations.push_back(fmt::format("seed {}: the program ended with signal {}", *died_at, WTERMSIG(status)));
+        sums.add_violation(*died_at, fmt::format("the program ended with signal {}", WTERMSIG(status)));
         range.first = *died_at + 1;
     }
 }
 
+// What the seeds must show together: faults of each kind, and that the last seed, played alone, gives the same records again.
+void check_range(const RunOptions& options, Range range, Sums& sums) {
+    constexpr std::size_t seeds_with_all_faults = 200;
+    for (std::size_t i = 0; sums.seeds >= seeds_with_all_faults && i < fault_names.size(); ++i) {
+        if (sums.faults[i] == 0) sums.add_violation(range.last, fmt::format("no seed had the fault {}", fault_names[i].second));
+    }
+    if (!sums.failed.empty()) return;
+    Sums again;
+    play(options, {range.last, range.last}, false, again);
+    if (again.last_fingerprint == sums.last_fingerprint) return;
+    sums.add_violation(range.last, fmt::format("fingerprint {:016x} after other seeds, {:016x} alone: runs do not repeat",
+                                               sums.last_fingerprint, again.last_fingerprint));
+}
+
 int play_seeds(const RunOptions& options, const std::string& text) {
     const auto begin = std::chrono::steady_clock::now();
+    const Range range = range_of(text);
     Sums sums;
-    play(options, range_of(text), false, sums);
+    play(options, range, false, sums);
+    check_range(options, range, sums);
     for (const std::string& violation : sums.violations) fmt::print("{}\n", violation);
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
     fmt::print("seeds {}: {} jobs, {} deaths, {} workers that ended with an error, {} simulated hours in {:.1f} s\nfaults:", text,

@@ -81,7 +81,6 @@ private:
         bool ended = true;
         bool wanted = true;
         Time start_at = 0;
-        Time stopped_until = 0;
         std::optional<std::string> dies_at;  // the fault point
     };
 
@@ -125,7 +124,6 @@ private:
     std::vector<std::unique_ptr<Worker>> workers_;
     std::size_t submitted_ = 0;
     std::vector<std::string> to_cancel_;
-    faults::FinishedOffsets finished_;
 };
 
 std::vector<schema::JobRecord> World::records_of(const std::string& topic, bool promised) const {
@@ -156,20 +154,16 @@ std::vector<faults::CommittedOffset> World::commits() const {
 // The rule that holds at any time: what is committed as finished has its end.
 void World::check_now() {
     if (!result_.violations.empty()) return;
-    finished_.clear();
+    faults::FinishedOffsets finished;
     for (const std::string& topic : {topics_.results(), topics_.dlq()}) {
         for (const schema::JobRecord& record : records_of(topic, true)) {
-            const auto source = faults::source_of(record);
-            if (!source) continue;
-            auto& offsets = finished_[source->partition];
-            if (offsets.size() <= static_cast<std::size_t>(source->offset)) offsets.resize(static_cast<std::size_t>(source->offset) + 1);
-            offsets[static_cast<std::size_t>(source->offset)] = true;
+            if (const auto source = faults::source_of(record)) faults::mark_finished(finished, *source);
         }
     }
     // An offset without metadata is one that ended an open transaction (leftovers.cpp): it marks nothing, and takeovers read the results.
     auto commits = this->commits();
     std::erase_if(commits, [](const faults::CommittedOffset& commit) { return commit.metadata.empty(); });
-    for (const auto& violation : faults::check_commits(commits, finished_)) {
+    for (const auto& violation : faults::check_commits(commits, finished)) {
         complain(fmt::format("{:.3f} s: {}: {}", static_cast<double>(machine_.now()) / static_cast<double>(second),
                              faults::name_of(violation.kind), violation.text));
     }
@@ -198,6 +192,7 @@ void World::check_at_end() {
     evidence.deaths = apparent_deaths();
     evidence.rules.crashes_by_chance = evidence.deaths >= 3;
     evidence.jobs = records_of(topics_.jobs());
+    evidence.jobs_sent = submitted_;
     evidence.results = records_of(topics_.results());
     evidence.dead_letters = records_of(topics_.dlq());
     evidence.statuses = records_of(topics_.status());
@@ -262,7 +257,6 @@ void World::start(Worker& worker) {
     worker.process = machine_.new_process();
     worker.ended = false;
     worker.dies_at.reset();
-    worker.stopped_until = 0;
     say(fmt::format("{} starts as process {}", worker.member, worker.process));
     machine_.start(worker.process, [this, &worker] {
         try {

@@ -1,8 +1,9 @@
-//! How much larger a text can become before it is split into tokens. A tokenizer that multiplies its texts is refused when it is loaded: a
-//! few rules that each replace a letter by a hundred would turn a short prompt into gigabytes. Called by tokenizer.rs.
+//! How much larger a text can become before it is split into tokens, and when tokens become text again. A tokenizer that multiplies its
+//! texts is refused when it is loaded: a few rules that each replace a letter by a hundred would turn a short prompt into gigabytes. Called
+//! by tokenizer.rs.
 
-use serde_json::Value;
-use tokenizers::NormalizerWrapper;
+use serde_json::{to_value, Value};
+use tokenizers::Tokenizer;
 
 /// Normalizers in use add a space marker (3 bytes for 1), or spell ligatures out (11 for 1). Unicode's own forms are not counted.
 const FACTOR_MAX: usize = 64;
@@ -14,40 +15,56 @@ struct Growth {
     added: usize,
 }
 
-/// The error names what is too large.
-pub fn check(normalizer: Option<&NormalizerWrapper>) -> Result<(), String> {
-    let Some(normalizer) = normalizer else { return Ok(()) };
-    let value = serde_json::to_value(normalizer).map_err(|error| error.to_string())?;
-    let growth = growth_of(&value);
-    if growth.factor > FACTOR_MAX || growth.added > ADDED_MAX {
-        return Err(format!(
-            "normalizer can make a text {} times longer, or longer by {} bytes; allowed are {FACTOR_MAX} times and {ADDED_MAX} bytes",
-            growth.factor, growth.added
-        ));
+impl Growth {
+    fn times(factor: usize) -> Self {
+        Growth { factor: factor.max(1), added: 0 }
     }
-    Ok(())
+
+    fn then(self, next: Growth) -> Self {
+        Growth { factor: self.factor.saturating_mul(next.factor), added: self.added.saturating_mul(next.factor).saturating_add(next.added) }
+    }
+
+    fn check(&self, what: &str) -> Result<(), String> {
+        if self.factor <= FACTOR_MAX && self.added <= ADDED_MAX {
+            return Ok(());
+        }
+        Err(format!(
+            "{what} can make a text {} times longer, or longer by {} bytes; allowed are {FACTOR_MAX} times and {ADDED_MAX} bytes",
+            self.factor, self.added
+        ))
+    }
 }
 
-fn growth_of(normalizer: &Value) -> Growth {
-    let text = |key: &str| normalizer[key].as_str().unwrap_or_default();
-    let times = |factor: usize| Growth { factor: factor.max(1), added: 0 };
+/// The error names what is too large.
+pub fn check(tokenizer: &Tokenizer) -> Result<(), String> {
+    let growth = |step: serde_json::Result<Value>| step.map(|step| growth_of(&step)).map_err(|error| error.to_string());
+    let (normalizer, pre_tokenizer) = (growth(to_value(tokenizer.get_normalizer()))?, growth(to_value(tokenizer.get_pre_tokenizer()))?);
+    normalizer.then(pre_tokenizer).check("normalizer and pre_tokenizer")?;
+    growth(to_value(tokenizer.get_decoder()))?.check("decoder")
+}
+
+/// Of a step as tokenizer.json has it. Normalizers, pre-tokenizers and decoders of the same type have the same fields.
+fn growth_of(step: &Value) -> Growth {
+    let text = |key: &str| step[key].as_str().unwrap_or_default();
+    let times = Growth::times;
     match text("type") {
         "Sequence" => {
-            let mut all = times(1);
-            for one in normalizer["normalizers"].as_array().into_iter().flatten() {
-                let next = growth_of(one);
-                all.factor = all.factor.saturating_mul(next.factor);
-                all.added = all.added.saturating_mul(next.factor).saturating_add(next.added);
-            }
-            all
+            let steps = ["normalizers", "pretokenizers", "decoders"].iter().filter_map(|&key| step[key].as_array()).flatten();
+            steps.fold(times(1), |before, next| before.then(growth_of(next)))
         }
         "Prepend" => Growth { factor: 1, added: text("prepend").len() },
-        "Replace" => times(match &normalizer["pattern"]["String"] {
+        // A character of up to two bytes for each byte, and perhaps one more before each piece.
+        "ByteLevel" => times(if step["add_prefix_space"] == true { 4 } else { 2 }),
+        // The marker for each space, and before each piece that does not begin with it.
+        "Metaspace" => times(1 + text("replacement").len()),
+        // Spaces around each Chinese character of three bytes.
+        "BertNormalizer" => times(2),
+        "Replace" => times(match &step["pattern"]["String"] {
             Value::String(pattern) if !pattern.is_empty() => text("content").len().div_ceil(pattern.len()),
-            // Before and behind each byte, if the pattern matches nothing.
-            _ => text("content").len() + usize::from(matches_nothing(&normalizer["pattern"])),
+            // Before and after each byte, if the pattern matches nothing.
+            _ => text("content").len() + usize::from(matches_nothing(&step["pattern"])),
         }),
-        // One of its strings for each character, of which those with long spellings have three bytes.
+        // One of its strings for each character. In models, those with long spellings have three bytes.
         "Precompiled" => times(longest_spelling(text("precompiled_charsmap")).div_ceil(3)),
         _ => times(1),
     }

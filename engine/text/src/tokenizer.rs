@@ -54,7 +54,7 @@ impl Tokenizer {
                 return Err("model.dropout makes tokenization random: set it to null".to_string());
             }
         }
-        growth::check(library.get_normalizer())?;
+        growth::check(&library)?;
         add_tokens(&mut library, added_tokens)?;
         let decoding = decoding_of(&library)?;
         let size = match library.get_vocab(true).values().max() {

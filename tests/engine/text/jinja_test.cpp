@@ -18,8 +18,8 @@ namespace {
 
 // Templates are rendered by one thread, in code that the sanitizer does not see.
 const tests::Labelled jinja_without_tsan{"JinjaTest.*", {tests::Label::not_tsan}};
-// The address sanitizer keeps freed memory.
-const tests::Labelled jinja_memory_without_asan{"JinjaTest.MemoryOf*", {tests::Label::not_asan}};
+// The address sanitizer keeps freed memory and makes each allocation slow.
+const tests::Labelled jinja_limits_without_asan{"JinjaTest.MemoryOf*:JinjaTest.Time*", {tests::Label::not_asan}};
 
 using namespace text_vectors;
 using testing::AnyOf;

@@ -214,29 +214,48 @@ TEST(TokenizerTest, WhatCannotBeDoneRightIsRefusedByName) {
                 HasSubstr("model.dropout"));
 }
 
-// Pins: a tokenizer of a few hundred bytes turned a prompt of 68 characters into gigabytes.
-TEST(TokenizerTest, ANormalizerThatMultipliesTextsIsRefused) {
+// Pins: a tokenizer of a few hundred bytes turned a prompt of 68 characters into gigabytes: first by normalizers that replace, then by
+// those that write bytes as characters, by pre-tokenizers, and by decoders.
+TEST(TokenizerTest, ATokenizerThatMultipliesTextsIsRefused) {
     const ModelFolder folder;
-    const auto load = [&](const std::string& normalizer) {
-        folder.write("tokenizer.json", word_level_json(R"({"<unk>":0,"a":1})", R"("normalizer":)" + normalizer + ","));
+    const auto load = [&](const std::string& parts) {
+        folder.write("tokenizer.json", word_level_json(R"({"<unk>":0,"a":1})", parts + ","));
         return tokenizer_load_error(folder);
     };
+    const auto normalizer = [](const std::string& one) { return R"("normalizer":)" + one; };
     const auto replace = [](const std::string& pattern, std::size_t length) {
         return R"({"type":"Replace","pattern":)" + pattern + R"(,"content":")" + std::string(length, 'a') + R"("})";
     };
-    const auto sequence = [](const std::string& one, int times) {
+    const auto sequence = [](const std::string& key, const std::string& one, int times) {
         std::string list = one;
         for (int i = 1; i < times; ++i) list += "," + one;
-        return R"({"type":"Sequence","normalizers":[)" + list + "]}";
+        return '"' + key + R"(":{"type":"Sequence",")" + (key == "pre_tokenizer" ? "pretokenizers" : key + "s") + "\":[" + list + "]}";
     };
-    EXPECT_EQ(load(replace(R"({"String":" "})", 3)), "loaded");
-    EXPECT_EQ(load(replace(R"({"Regex":" {2,}"})", 64)), "loaded");
-    EXPECT_EQ(load(sequence(replace(R"({"String":"a"})", 2), 6)), "loaded");
-    EXPECT_EQ(load(R"({"type":"Prepend","prepend":"▁"})"), "loaded");
-    EXPECT_THAT(load(replace(R"({"String":"a"})", 65)), HasSubstr("normalizer can make a text 65 times longer"));
-    EXPECT_THAT(load(replace(R"({"Regex":"x*"})", 64)), HasSubstr("65 times"));
-    EXPECT_THAT(load(sequence(replace(R"({"String":"a"})", 2), 7)), HasSubstr("128 times"));
-    EXPECT_THAT(load(sequence(R"({"type":"Prepend","prepend":")" + std::string(2'000, 'a') + R"("})", 3)), HasSubstr("6000 bytes"));
+    const std::string byte_level = R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false})";
+    const std::string metaspace = R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true})";
+
+    EXPECT_EQ(load(normalizer(replace(R"({"String":" "})", 3))), "loaded");
+    EXPECT_EQ(load(normalizer(replace(R"({"Regex":" {2,}"})", 64))), "loaded");
+    EXPECT_EQ(load(sequence("normalizer", replace(R"({"String":"a"})", 2), 6)), "loaded");
+    EXPECT_EQ(load(normalizer(R"({"type":"Prepend","prepend":"▁"})")), "loaded");
+    EXPECT_EQ(load(normalizer(replace(R"({"String":"ab"})", 22)) + R"(,"pre_tokenizer":)" + metaspace), "loaded");
+    EXPECT_EQ(load(sequence("decoder", replace(R"({"String":"▁"})", 1), 40)), "loaded");
+
+    EXPECT_THAT(load(normalizer(replace(R"({"String":"a"})", 65))),
+                HasSubstr("normalizer and pre_tokenizer can make a text 65 times longer"));
+    EXPECT_THAT(load(normalizer(replace(R"({"Regex":"x*"})", 64))), HasSubstr("65 times"));
+    EXPECT_THAT(load(sequence("normalizer", replace(R"({"String":"a"})", 2), 7)), HasSubstr("128 times"));
+    EXPECT_THAT(load(sequence("normalizer", R"({"type":"Prepend","prepend":")" + std::string(2'000, 'a') + R"("})", 3)),
+                HasSubstr("6000 bytes"));
+    EXPECT_THAT(load(sequence("normalizer", R"({"type":"ByteLevel"})", 30)), HasSubstr("1073741824 times"));
+    EXPECT_THAT(load(sequence("normalizer",
+                              R"({"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,)"
+                              R"("strip_accents":null,"lowercase":true})",
+                              7)),
+                HasSubstr("128 times"));
+    EXPECT_THAT(load(sequence("pre_tokenizer", byte_level, 7)), HasSubstr("128 times"));
+    EXPECT_THAT(load(normalizer(replace(R"({"String":"a"})", 17)) + R"(,"pre_tokenizer":)" + metaspace), HasSubstr("68 times"));
+    EXPECT_THAT(load(sequence("decoder", replace(R"({"String":"b"})", 9), 2)), HasSubstr("decoder can make a text 81 times longer"));
 }
 
 // The library's Strip decoder indexes out of bounds on an empty token: a real panic, which must end as an error.
