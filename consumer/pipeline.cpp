@@ -95,6 +95,8 @@ struct Pipeline::State final : RevocationHandler {
     Clock::time_point next_look{};
     Clock::time_point next_report{};
 
+    std::atomic<std::size_t> idle = 0;  // jobs that are parked or starting, as the intake thread last saw them
+
     Generator generator;  // engine thread
     Publisher publisher;  // publishing thread
 
@@ -139,6 +141,7 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         const bool has_bytes = !jobs_in_flight.taken().exceeds(limits.all());  // refused records may take more
         const std::size_t wanted = may_park && has_bytes ? std::min(room(), polled_max) : 0;
         for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
+        idle = parked.count() + starting.size();
         update_observer();
         check_commit();
     }
@@ -189,11 +192,13 @@ void Pipeline::State::generate_loop() {
 void Pipeline::State::publish_loop() {
     Clock::time_point next_commit = Clock::now() + options.commit_interval;
     while (!failed) {
-        // While nothing else runs, waiting for more results only delays: suspects run alone, and start after a commit.
-        const auto nothing_runs = [&] { return jobs_in_flight.total() <= publisher.uncommitted(); };
+        // While nothing else runs, waiting for more results only delays: suspects run alone, and they and jobs that have waited start after
+        // a commit.
+        const auto nothing_runs = [&] { return jobs_in_flight.total() <= publisher.uncommitted() + idle; };
         if (nothing_runs()) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
         const auto until_commit = std::chrono::ceil<std::chrono::milliseconds>(next_commit - Clock::now());  // rounded down, it would spin
-        auto taken = publications.pop_all(std::max(until_commit, std::chrono::milliseconds(0)));
+        // Jobs that become idle meanwhile do not wake it.
+        auto taken = publications.pop_all(std::clamp(until_commit, std::chrono::milliseconds(0), idle_commit_interval));
         set_publishing_since(Clock::now());
         for (Publication& publication : taken) publisher.take(std::move(publication));
         const bool at_end = publications.is_drained();

@@ -9,6 +9,8 @@
 
 namespace lorry::consumer {
 
+// Rows of logits, which scored prompts need, have no member: their memory is allocated once, for the rows of one step, and what they leave
+// in the job's result counts as bytes. They take no step from others either, because a step serves sequences that decode first.
 struct JobWeight {
     std::int64_t requests = 0;  // sequences
     std::int64_t rows = 0;      // prompt tokens to be computed: shared ones once

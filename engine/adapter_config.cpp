@@ -19,6 +19,7 @@ using schema::Json;
 constexpr std::int64_t rank_max = 65536;
 // The largest models have about 1,000 linear modules.
 constexpr std::size_t list_max = 10'000;
+constexpr std::size_t bytes_shown = 200;                   // of a value in a message
 constexpr std::size_t pattern_instructions_max = 200'000;  // of all patterns; an instruction takes 32 bytes
 
 // Keys that change what is computed in ways that Lorry does not support. `harmless` is a value that requests nothing, besides null, false,
@@ -64,7 +65,6 @@ public:
 
     const std::string& error() const { return error_; }
     void refuse(std::string_view key, const Json& value, std::string_view advice) {
-        constexpr std::size_t bytes_shown = 200;
         if (!error_.empty()) return;
         error_ = fmt::format("{} = {} is not supported; {}", schema::shortened(key), schema::shortened(value.dump(), bytes_shown), advice);
     }
@@ -208,7 +208,7 @@ void read_modules(Reader& reader, AdapterConfig& out) {
     reader.need("target_modules");
     const auto targets = reader.find("target_modules");
     const std::string* one = targets == nullptr ? nullptr : targets->as_string();
-    if (targets != nullptr) out.target_text = targets->dump();
+    if (targets != nullptr) out.target_text = schema::shortened(targets->dump(), bytes_shown);
     if (one != nullptr) {
         std::string lower = *one;
         std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

@@ -26,7 +26,7 @@ struct AdapterConfig {
     bool all_linear = false;
     std::optional<Pattern> target_pattern;  // target_modules, if it is one string
     std::vector<std::string> targets;       // target_modules, if it is a list
-    std::string target_text;                // target_modules as JSON, for messages
+    std::string target_text;                // target_modules as JSON, shortened for messages
     std::optional<Pattern> exclude_pattern;
     std::vector<std::string> excludes;
     std::vector<std::string> saved;                       // modules_to_save

@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <set>
 
+#include "schema/codec_error.h"
+
 namespace lorry::engine {
 namespace {
 
@@ -155,7 +157,8 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
         if (std::any_of(layout.linears.begin(), layout.linears.end(), is_it) ||
             std::any_of(layout.norms.begin(), layout.norms.end(), is_it))
             continue;
-        matcher.fail(fmt::format("adapter_config.json: modules_to_save names {}, which is not a module of this model", name));
+        matcher.fail(
+            fmt::format("adapter_config.json: modules_to_save names {}, which is not a module of this model", schema::shortened(name)));
     }
     matcher.match_copy(layout.tokens, out);
     if (const std::string& head = layout.linears.back().path; !config.saves_module(head)) matcher.match_copy(head, out);

@@ -241,7 +241,7 @@ private:
     [[noreturn]] void fail_absent(std::string_view key) const {
         throw std::runtime_error(fmt::format("{}: {} is {}; it is required", file_, name(key), has(key) ? "null" : "missing"));
     }
-    std::string name(std::string_view key) const { return path_.empty() ? std::string(key) : path_ + "." + std::string(key); }
+    std::string name(std::string_view key) const { return (path_.empty() ? "" : path_ + ".") + schema::shortened(key); }
     static constexpr std::size_t bytes_shown = 120;  // of a value
 
     const Json& object_;

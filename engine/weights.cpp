@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <climits>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -21,7 +22,9 @@ namespace {
 
 using schema::Json;
 
-constexpr std::uint64_t header_bytes_max = 100'000'000;  // the format's own limit
+// The format allows 100 MB. Headers of 100,000 tensors have about 17 MB, and values take up to 20 times their text in memory.
+constexpr std::uint64_t header_bytes_max = std::uint64_t{32} << 20;
+constexpr std::size_t name_bytes_max = 512;
 
 struct Dtype {
     std::string_view name;
@@ -87,6 +90,8 @@ std::optional<std::uint64_t> byte_size(std::span<const std::int64_t> shape, std:
 
 Expected<Tensor, std::string> parse_entry(const std::string& name, const Json& entry, std::uint64_t data_bytes) {
     const auto fail = [&](const std::string& what) { return unexpected(fmt::format("tensor {}: {}", shown(name), what)); };
+    if (name.size() > name_bytes_max)
+        return fail(fmt::format("its name has {} bytes; at most {} are supported", name.size(), name_bytes_max));
     const Json* dtype = entry.find("dtype");
     const Json* shape = entry.find("shape");
     const Json* offsets = entry.find("data_offsets");
@@ -169,9 +174,12 @@ Expected<std::uint64_t, std::string> safetensors_header_bytes(std::span<const st
     CHECK(first.size() >= safetensors_length_bytes, "the length's bytes were read");
     std::uint64_t length = 0;
     for (std::size_t i = safetensors_length_bytes; i-- > 0;) length = (length << 8U) | static_cast<std::uint64_t>(first[i]);
-    if (length > header_bytes_max || length > file_bytes - safetensors_length_bytes) {
+    if (length > file_bytes - safetensors_length_bytes) {
         return unexpected(
             fmt::format("header of {} bytes does not fit into a file of {} bytes: truncated, or not safetensors", length, file_bytes));
+    }
+    if (length > header_bytes_max) {
+        return unexpected(fmt::format("header has {} bytes; at most {} are supported: split the file", length, header_bytes_max));
     }
     return length;
 }
@@ -194,7 +202,7 @@ const Tensor* find_tensor(std::span<const Tensor> tensors, std::string_view name
     return found != tensors.end() && found->name == name ? &*found : nullptr;
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(std::span<const std::int64_t> shape) { return shown(fmt::format("[{}]", fmt::join(shape, ", "))); }
 
 std::vector<float> to_float(const Tensor& tensor) {
     CHECK(tensor.format.has_value(), "only float tensors are converted");
@@ -263,8 +271,9 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) {
         std::set<std::string> shards;
         for (const auto& [name, shard] : *map->as_object()) {
             const std::string* file = shard.as_string();
-            if (file == nullptr || file->empty() || std::filesystem::path(*file).filename() != *file) {
-                throw std::runtime_error(fmt::format("{}: weight_map.{} = {} is not a file name", index_file.string(), name, shard.dump()));
+            if (file == nullptr || file->empty() || file->size() > NAME_MAX || std::filesystem::path(*file).filename() != *file) {
+                throw std::runtime_error(
+                    fmt::format("{}: weight_map.{} = {} is not a file name", index_file.string(), shown(name), shown(shard.dump())));
             }
             shards.insert(*file);
         }
@@ -278,7 +287,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) {
         for (const auto& [name, shard] : *map->as_object()) {
             if (find_tensor(tensors_, name) != nullptr) continue;
             throw std::runtime_error(fmt::format("{}: tensor {} is missing, but {} lists it in this file; fetch the file again",
-                                                 (folder / *shard.as_string()).string(), name, index_file.filename().string()));
+                                                 (folder / *shard.as_string()).string(), shown(name), index_file.filename().string()));
         }
     } else {
         for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.pt"}) {

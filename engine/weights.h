@@ -29,20 +29,21 @@ struct Tensor {
 };
 
 // Checks a header's JSON text against `data_bytes` bytes of data as the format requires: known dtypes, spans that equal shape times dtype,
-// no span beyond the data, no overlap, no hole, no duplicate name. Returns the tensors sorted by name and without bytes.
+// no span beyond the data, no overlap, no hole, no duplicate name, no name of more than 512 bytes. Returns the tensors sorted by name and
+// without bytes.
 Expected<std::vector<Tensor>, std::string> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 
 // The same for a whole file in memory, with bytes.
 Expected<std::vector<Tensor>, std::string> parse_safetensors(std::span<const std::byte> file);
 
-// The header's length from a file's first 8 bytes. An error if it is longer than the file or than the format allows.
+// The header's length from a file's first 8 bytes. An error if it is longer than the file or than 32 MiB.
 inline constexpr std::size_t safetensors_length_bytes = 8;
 Expected<std::uint64_t, std::string> safetensors_header_bytes(std::span<const std::byte> first, std::uint64_t file_bytes);
 
 // The tensor of that name in a list sorted by name, or nullptr.
 const Tensor* find_tensor(std::span<const Tensor> tensors, std::string_view name);
 
-// "[3, 4]"
+// "[3, 4]", shortened for a message.
 std::string shape_text(std::span<const std::int64_t> shape);
 
 // The elements as float32. The tensor must have a format and bytes.

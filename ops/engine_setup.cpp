@@ -69,10 +69,11 @@ engine::ModelConfig load_config(const std::filesystem::path& folder) {
     }
 }
 
-void check_folders(const Settings& settings) {
+engine::ModelConfig check_folders(const Settings& settings) {
     if (settings.model.empty()) throw UsageError("no model is given: pass --model DIR or set model in lorry.toml");
-    load_config(settings.model);
+    engine::ModelConfig config = load_config(settings.model);
     if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
+    return config;
 }
 
 bool uses_gpu(const Settings& settings) { return settings.device == "cuda" || (settings.device == "auto" && !kernels::cuda_obstacle()); }

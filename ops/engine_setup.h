@@ -70,8 +70,8 @@ std::string storage_name(const kernels::StorageOptions& options);
 // place of what it lacks.
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);
 
-// Throws UsageError when no model is given or a folder is missing.
-void check_folders(const Settings& settings);
+// Throws UsageError when no model is given or a folder is missing. Returns the model's configuration, as load_config does.
+engine::ModelConfig check_folders(const Settings& settings);
 // Whether the model runs on a GPU, as --device asks.
 bool uses_gpu(const Settings& settings);
 

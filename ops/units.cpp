@@ -106,9 +106,10 @@ std::string show_duration(std::chrono::milliseconds duration) {
 std::string show_giga(double per_second, std::string_view unit) { return fmt::format("{:.1f} {}", per_second * 1e-9, unit); }
 
 std::string show_count(std::int64_t count) {
-    std::string text = std::to_string(count < 0 ? -count : count);
-    for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
-    return count < 0 ? "-" + text : text;
+    std::string text = std::to_string(count);
+    const std::size_t first_digit = count < 0 ? 1 : 0;
+    for (std::size_t at = text.size(); at > first_digit + 3; at -= 3) text.insert(at - 3, ",");
+    return text;
 }
 
 std::string show_count(std::int64_t count, std::string_view noun) {

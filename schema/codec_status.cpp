@@ -48,7 +48,7 @@ public:
     std::int64_t count(std::string_view key) { return natural(key, std::int64_t{1} << 53); }
     std::optional<Timestamp> time(std::string_view key) {
         if (member(key) == nullptr) return std::nullopt;
-        return Timestamp(std::chrono::milliseconds(integer(key)));
+        return timestamp_of(integer(key));
     }
     std::vector<std::int64_t> offsets(std::string_view key) {
         std::vector<std::int64_t> out;

@@ -19,7 +19,7 @@ inline std::optional<std::int64_t> milliseconds_of(const std::optional<Timestamp
 }
 
 inline std::optional<Timestamp> timestamp_of(std::optional<std::int64_t> milliseconds) {
-    return milliseconds ? std::optional(Timestamp(std::chrono::milliseconds(*milliseconds))) : std::nullopt;
+    return milliseconds ? timestamp_of(*milliseconds) : std::nullopt;
 }
 
 }  // namespace lorry::schema

@@ -137,7 +137,7 @@ Table::Table(TableOptions options, std::string_view header)
     const std::set<std::string_view> columns(header_.begin(), header_.end());
     const auto need = [&](std::string_view who, const std::string& name) {
         if (columns.contains(name)) return;
-        throw InputError(fmt::format("{} the column '{}', which the table does not have; it has: {}{}", who, name,
+        throw InputError(fmt::format("{} the column '{}', which the table does not have; it has: {}{}", who, schema::shortened(name),
                                      listed(header_, names_shown), hint_at(header_, name)));
     };
     need("--id names", options_.id_column);
@@ -145,7 +145,7 @@ Table::Table(TableOptions options, std::string_view header)
     for (const std::string& name : template_.columns()) need("the template asks for", name);
     for (const std::string& name : added_) {
         if (columns.contains(name)) {
-            throw InputError(fmt::format("the table already has a column '{}': give --result-prefix", name));
+            throw InputError(fmt::format("the table already has a column '{}': give --result-prefix", schema::shortened(name)));
         }
     }
 }

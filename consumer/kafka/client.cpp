@@ -118,12 +118,8 @@ void send_one(const KafkaConfig& config, const std::string& topic, const KeyedRe
 
 }  // namespace
 
-void register_adapter(const KafkaConfig& config, const std::string& adapters_topic, const schema::AdapterRegistration& adapter) {
-    register_adapters(config, adapters_topic, {&adapter, 1});
-}
-
 void register_adapters(const KafkaConfig& config, const std::string& adapters_topic,
-                       std::span<const schema::AdapterRegistration> adapters) {
+                       const std::vector<schema::AdapterRegistration>& adapters) {
     std::vector<KeyedRecord> records;
     for (const schema::AdapterRegistration& adapter : adapters) records.push_back({adapter.name, schema::encode_adapter(adapter)});
     send_all(config, adapters_topic, records);
@@ -131,10 +127,6 @@ void register_adapters(const KafkaConfig& config, const std::string& adapters_to
 
 void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic, const std::string& name) {
     send_one(config, adapters_topic, {name, std::nullopt});
-}
-
-void send_cancel(const KafkaConfig& config, const schema::Topics& topics, const schema::Cancel& cancel) {
-    send_cancels(config, topics, {cancel});
 }
 
 void send_cancels(const KafkaConfig& config, const schema::Topics& topics, std::vector<schema::Cancel> cancels) {

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,14 +59,12 @@ private:
 };
 
 // Each call waits for the brokers' acknowledgement and throws KafkaError without it.
-void register_adapter(const KafkaConfig& config, const std::string& adapters_topic, const schema::AdapterRegistration& adapter);
 // Registers thousands over one connection. If it throws, some of them may be registered.
-void register_adapters(const KafkaConfig& config, const std::string& adapters_topic, std::span<const schema::AdapterRegistration> adapters);
+void register_adapters(const KafkaConfig& config, const std::string& adapters_topic,
+                       const std::vector<schema::AdapterRegistration>& adapters);
 void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic, const std::string& name);
 // Cancels jobs that are in the jobs topic at the time of the call: reads its id and the ends of its partitions, and
-// sends them with the cancel.
-void send_cancel(const KafkaConfig& config, const schema::Topics& topics, const schema::Cancel& cancel);
-// The same for several. If it throws, some of them may have been sent.
+// sends them with each cancel. If it throws, some of them may have been sent.
 void send_cancels(const KafkaConfig& config, const schema::Topics& topics, std::vector<schema::Cancel> cancels);
 
 }  // namespace lorry::consumer

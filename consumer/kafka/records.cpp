@@ -18,8 +18,7 @@ schema::JobRecord record_of(const rd_kafka_message_t& message) {
     if (message.payload != nullptr) record.value.emplace(static_cast<const char*>(message.payload), message.len);
     rd_kafka_timestamp_type_t type = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
     const std::int64_t timestamp = rd_kafka_message_timestamp(&message, &type);
-    if (type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && timestamp >= 0)
-        record.timestamp = schema::Timestamp(std::chrono::milliseconds(timestamp));
+    if (type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE) record.timestamp = schema::timestamp_of(timestamp);
     rd_kafka_headers_t* headers = nullptr;
     if (rd_kafka_message_headers(&message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR) {
         const char* name = nullptr;

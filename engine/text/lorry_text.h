@@ -3,6 +3,7 @@
  *
  * Results and error messages are passed to a sink during the call; neither side frees memory that the other allocated. A function that
  * returns a lorry_text_status writes to `error` if and only if it returns LORRY_TEXT_ERROR; a panic inside is reported in the same way.
+ * Errors have about 1,000 characters at most.
  * Tokenizers and chat templates may be used by many threads at once, a detokenizer by one thread at a time. Each handle is freed once, in
  * any order. */
 #pragma once

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/files.h"
+#include "schema/codec_error.h"
 
 namespace lorry::engine {
 
@@ -63,8 +64,8 @@ Json added_tokens_of(const std::filesystem::path& model_folder, const Json& conf
         const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
         const Json* content = value.find("content");
         if (failed != std::errc() || end != key.data() + key.size() || id < 0 || content == nullptr || !content->is_string()) {
-            throw std::runtime_error((model_folder / "tokenizer_config.json").string() + ": added_tokens_decoder." + key +
-                                     " must be a token id with an object that has the string \"content\"");
+            throw std::runtime_error((model_folder / "tokenizer_config.json").string() + ": added_tokens_decoder." +
+                                     schema::shortened(key) + " must be a token id with an object that has the string \"content\"");
         }
         const auto flag = [&](const char* name, bool absent) {
             const Json* set = value.find(name);

@@ -54,8 +54,7 @@ ExitCode BenchAdaptersCommand::run() {
     shape.output_tokens = made_up_.output_tokens();
     const TemporaryFolder made_up;
     made_up_.write(settings, made_up.path());
-    check_folders(settings);
-    shape.adapters = all_adapters(settings, load_config(settings.model));
+    shape.adapters = all_adapters(settings, check_folders(settings));
     const std::int64_t sequence_tokens = shape.input_tokens.high + shape.output_tokens.high;
     EngineSetup setup(settings, {.sequence_tokens = sequence_tokens});
     std::cerr << setup.describe();

@@ -13,6 +13,7 @@
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
+#include "ops/flag_checks.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -76,10 +77,10 @@ void BenchAttentionCommand::declare(CLI::App& app) {
     app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape; needs no weights")
         ->check(CLI::IsMember(random_model_names()));
     const auto numbers = [&](const char* flag, std::vector<std::int64_t>& values, const char* help) {
-        app.add_option(flag, values, help)->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();
+        app.add_option(flag, values, help)->delimiter(',')->check(whole_number_from(1))->capture_default_str();
     };
     numbers("--batch", batches_, "batch sizes: sequences that each draw a token");
-    app.add_option("--context", context_, "tokens of each of them")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option("--context", context_, "tokens of each of them")->check(whole_number_from(1))->capture_default_str();
     numbers("--prompt", prompts_, "prompt lengths; as many prompts run as --step-tokens holds");
     output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
@@ -87,12 +88,8 @@ void BenchAttentionCommand::declare(CLI::App& app) {
 
 ExitCode BenchAttentionCommand::run() {
     const Settings settings = configuration_.load();
-    if (random_weights_.empty()) {
-        check_folders(settings);
-    } else if (!settings.model.empty()) {
-        throw UsageError("give --model or --random-weights, not both");
-    }
-    const engine::ModelConfig config = random_weights_.empty() ? load_config(settings.model) : random_model_config(random_weights_);
+    if (!random_weights_.empty() && !settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
+    const engine::ModelConfig config = random_weights_.empty() ? check_folders(settings) : random_model_config(random_weights_);
     const auto layers = static_cast<std::size_t>(config.layers);
     std::vector<Measured> all;
     const kernels::DeviceInfo device = make_backend(settings)->info();

@@ -44,9 +44,8 @@ ExitCode BenchLoadingCommand::run() {
     settings.max_batch = shape_.requests;
     const TemporaryFolder made_up;
     made_up_.write(settings, made_up.path());
-    check_folders(settings);
     LoadingShape shape = shape_;
-    shape.adapters = all_adapters(settings, load_config(settings.model));
+    shape.adapters = all_adapters(settings, check_folders(settings));
     EngineSetup setup(settings);
     std::cerr << setup.describe();
     check_context(setup, shape.input_tokens);

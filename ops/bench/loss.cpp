@@ -7,6 +7,7 @@
 #include "ops/bench/output.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/flag_checks.h"
 #include "ops/units.h"
 #include "schema/json.h"
 
@@ -19,7 +20,7 @@ class BenchLossCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
         app.add_option("--jobs", jobs_, "FILE of jobs, as for `lorry run`")->required();
-        app.add_option("--jobs-max", jobs_max_, "take only the first N")->check(CLI::PositiveNumber)->capture_default_str();
+        app.add_option("--jobs-max", jobs_max_, "take only the first N")->check(whole_number_from(1))->capture_default_str();
         output_.declare(app);
         configuration_.declare(app, {SettingScope::model});
     }

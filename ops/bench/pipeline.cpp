@@ -40,8 +40,7 @@ void BenchPipelineCommand::declare(CLI::App& app) {
 ExitCode BenchPipelineCommand::run() {
     const Settings settings = configuration_.load();
     require_file(jobs_);
-    check_folders(settings);
-    const engine::ModelConfig config = load_config(settings.model);
+    const engine::ModelConfig config = check_folders(settings);
     const AdapterFolders adapters(settings.adapters, base_name_of(settings), config);
     EngineSetup setup(settings, {.watch = only_sample});
     std::cerr << setup.describe();

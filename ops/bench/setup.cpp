@@ -9,6 +9,7 @@
 #include "ops/adapter_folders.h"
 #include "ops/bench/random_model.h"
 #include "ops/command.h"
+#include "ops/flag_checks.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -27,7 +28,7 @@ TokenRange token_range(const char* flag, const std::string& text) {
 }  // namespace
 
 void add_count(CLI::App& app, const char* flag, std::int64_t& value, const char* help) {
-    app.add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option(flag, value, help)->check(whole_number_from(1))->capture_default_str();
 }
 
 void make_up_model(const RandomModel& model, const std::filesystem::path& folder, Settings& settings) {
@@ -94,7 +95,7 @@ void MadeUp::declare_weights(CLI::App& app) {
         ->needs(random_weights);
     CLI::Option* const random_adapters =
         app.add_option("--random-adapters", random_adapters_, "instead of --adapters: this many adapters with random weights")
-            ->check(CLI::NonNegativeNumber)
+            ->check(whole_number_from(0))
             ->capture_default_str();
     app.add_option("--ranks", ranks_, "ranks of the random adapters, in turn")
         ->delimiter(',')

@@ -14,6 +14,7 @@
 #include "ops/bench/throughput_report.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/flag_checks.h"
 #include "ops/machine.h"
 
 namespace lorry::ops {
@@ -66,10 +67,10 @@ void declare_sampling(CLI::App& app, schema::Sampling& sampling) {
 }
 
 void BenchThroughputCommand::declare(CLI::App& app) {
-    app.add_option("--requests", requests_, "number of requests (default: four times --max-batch)")->check(CLI::PositiveNumber);
+    app.add_option("--requests", requests_, "number of requests (default: four times --max-batch)")->check(whole_number_from(1));
     made_up_.declare(app);
     app.add_option("--shared-tokens", shared_tokens_, "tokens that all prompts begin with")
-        ->check(CLI::NonNegativeNumber)
+        ->check(whole_number_from(0))
         ->capture_default_str();
     declare_sampling(app, sampling_);
     app.add_flag("--base,!--no-base", base_too_, "with adapters: includes the base model")->capture_default_str();

@@ -9,6 +9,7 @@
 #include "ops/client/job_search.h"
 #include "ops/progress_bar.h"
 #include "ops/units.h"
+#include "schema/codec_error.h"
 
 namespace lorry::ops {
 namespace {
@@ -23,6 +24,7 @@ constexpr std::chrono::seconds news_patience{3};
 constexpr std::chrono::seconds submit_patience{30};
 constexpr std::size_t failures_max = 100;
 constexpr std::size_t failures_shown = 5;
+constexpr std::size_t error_bytes_max = 500;
 
 consumer::RecordReader::Options reader_options(const schema::Topics& topics, const BatchFollower::Options& options) {
     consumer::RecordReader::Options reader{.topics = {topics.jobs()}, .start = start_of_batch(options.batch_id), .passes_unreadable = true};
@@ -116,7 +118,8 @@ void BatchFollower::count(const schema::ResultSummary& summary) {
 
 void BatchFollower::count_failure(const std::string& error) {
     ++counts_.failed;
-    if (errors_.size() < failures_max || errors_.contains(error)) ++errors_[error];
+    const std::string kind = schema::shortened(error, error_bytes_max);
+    if (errors_.size() < failures_max || errors_.contains(kind)) ++errors_[kind];
 }
 
 BatchFollower::Standing BatchFollower::standing() {

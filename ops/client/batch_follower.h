@@ -64,7 +64,7 @@ public:
     void know(const schema::ResultSummary& summary);
     // Number of results passed to know(), each counted once.
     std::int64_t known() const { return static_cast<std::int64_t>(known_.size()); }
-    // How often each error text occurred among the failed jobs.
+    // How often each error text, shortened, occurred among the failed jobs.
     const std::map<std::string, std::int64_t>& errors() const { return errors_; }
 
     enum class Standing {

@@ -15,6 +15,7 @@
 
 #include "consumer/file/reader.h"
 #include "ops/units.h"
+#include "schema/codec_error.h"
 
 namespace lorry::ops {
 namespace {
@@ -76,9 +77,10 @@ std::optional<Expected<JobLine, BadLine>> JobFile::next() {
     const auto job = schema::parse_job(job_record, {.bytes_max = job_bytes_max_});
     if (!job) return bad(text_of(job.error().error));
     if (!ids_.add(job->custom_id))
-        return bad(schema::text_of({.code = schema::ErrorCode::duplicate_custom_id,
-                                    .param = "custom_id",
-                                    .message = fmt::format("custom_id '{}' was used by an earlier line", job->custom_id)}));
+        return bad(
+            schema::text_of({.code = schema::ErrorCode::duplicate_custom_id,
+                             .param = "custom_id",
+                             .message = fmt::format("custom_id '{}' was used by an earlier line", schema::shortened(job->custom_id))}));
     return JobLine{.line = record->line, .text = *std::move(job_record.value), .custom_id = job->custom_id, .model = job->model};
 }
 

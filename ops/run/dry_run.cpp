@@ -10,6 +10,7 @@
 #include "ops/pipeline_setup.h"
 #include "ops/progress_bar.h"
 #include "ops/units.h"
+#include "schema/codec_error.h"
 
 namespace lorry::ops {
 namespace {
@@ -60,7 +61,8 @@ void refuse(const consumer::Delivery& delivery, const schema::JobError& error, D
     if (report.first_errors.size() == errors_shown) return;
     const auto id = schema::scan_string_member(*delivery.record.value, "custom_id");
     report.first_errors.push_back(fmt::format("line {}{}: {}", delivery.record.source.offset + 1,
-                                              id && !id->empty() ? fmt::format(" ({})", *id) : std::string(), text_of(error)));
+                                              id && !id->empty() ? fmt::format(" ({})", schema::shortened(*id)) : std::string(),
+                                              text_of(error)));
 }
 
 std::string show_time(Seconds time) { return show_duration(std::chrono::round<std::chrono::milliseconds>(time)); }

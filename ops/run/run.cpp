@@ -19,13 +19,15 @@
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
+#include "ops/flag_checks.h"
 #include "ops/paths.h"
 #include "ops/pipeline_setup.h"
-#include "ops/run/progress.h"
 #include "ops/run/dry_run.h"
 #include "ops/run/output.h"
+#include "ops/run/progress.h"
 #include "ops/signals.h"
 #include "ops/units.h"
+#include "schema/codec_error.h"
 
 namespace lorry::ops {
 namespace {
@@ -127,7 +129,7 @@ void RunCommand::declare(CLI::App& app) {
     app.add_flag("--overwrite", overwrite_, "discard the contents of OUT and begin again");
     app.add_flag("--retry-failed", retry_failed_, "run again the jobs whose results in OUT are errors");
     app.add_flag("--dry-run", dry_run_, "check all jobs, show one finished prompt, estimate the time; write nothing");
-    app.add_option("--sample", sample_, "run only N jobs, spread over the file")->type_name("N")->check(CLI::PositiveNumber);
+    app.add_option("--sample", sample_, "run only N jobs, spread over the file")->type_name("N")->check(whole_number_from(1));
     app.add_flag("--json", json_, "print the summary as JSON on standard output");
 
     const std::string table = "Tables";
@@ -141,7 +143,7 @@ void RunCommand::declare(CLI::App& app) {
     app.add_option("--system", system_, "file with the system message")->type_name("FILE")->group(table);
     app.add_option("--adapter", adapter_, "the adapter for all rows")->type_name("NAME")->group(table)->default_str("base");
     app.add_option("--adapter-column", adapter_column_, "column that names each row's adapter")->type_name("COLUMN")->group(table);
-    app.add_option("--max-tokens", max_tokens_, "the most tokens drawn per row")->type_name("N")->group(table)->check(CLI::PositiveNumber);
+    app.add_option("--max-tokens", max_tokens_, "the most tokens drawn per row")->type_name("N")->group(table)->check(whole_number_from(1));
     app.add_option("--temperature", temperature_, "0 draws the most probable token")
         ->type_name("T")
         ->group(table)
@@ -196,6 +198,7 @@ void RunCommand::check_adapter(const AdapterFolders& adapters) const {
 void RunCommand::check_flags() const {
     const bool from_stdin = consumer::is_standard_input(input_);
     if (output_.empty() && !dry_run_) throw UsageError("no output is given: pass -o OUT ('-' for standard output)");
+    if (dry_run_ && retry_failed_) throw UsageError("--dry-run checks all jobs and --retry-failed runs some of them: give one of them");
     if (json_ && output_ == "-" && !dry_run_) throw UsageError("--json and -o - both write to standard output: give one of them");
     if (!from_stdin) require_file(input_);
     if (!from_stdin && std::filesystem::exists(output_) && std::filesystem::equivalent(input_, output_)) {
@@ -229,7 +232,7 @@ std::optional<consumer::Table> RunCommand::make_table(const Settings& settings, 
     if (!choices_.empty() && options.choices.size() < 2)
         throw UsageError(fmt::format("--choices {}: give at least two labels, one per line", choices_));
     if (const auto choice = consumer::repeated(options.choices))
-        throw UsageError(fmt::format("--choices {}: the label '{}' occurs twice: take one out", choices_, *choice));
+        throw UsageError(fmt::format("--choices {}: the label '{}' occurs twice: take one out", choices_, schema::shortened(*choice)));
     if (!options.system.empty() && !chat) throw UsageError("--system needs --endpoint chat: plain prompts have no roles");
     std::string choices;
     for (const std::string& choice : options.choices) choices += choice + "\n";
@@ -295,8 +298,7 @@ ExitCode RunCommand::run() {
         throw UsageError("a CSV table comes from a file, because its header is read twice: save it to a file first");
     }
     topic_ = consumer::is_standard_input(input_) ? "stdin" : std::filesystem::path(input_).filename().string();
-    check_folders(settings);
-    const engine::ModelConfig config = load_config(settings.model);
+    const engine::ModelConfig config = check_folders(settings);
     const AdapterFolders adapters(settings.adapters, base_name_of(settings), config);
     if (is_table()) check_adapter(adapters);
     if (!adapter_column_.empty() && settings.adapters.empty()) {

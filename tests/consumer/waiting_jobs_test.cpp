@@ -59,6 +59,25 @@ TEST(WaitingJobs, ASourceIsAskedOnlyForJobsThatHaveTheirRoom) {
     EXPECT_EQ(most, 1U) << "one has room at a time";
 }
 
+// Pins: jobs that waited counted as running, so that the commit that lets one start came only after the whole interval.
+TEST(WaitingJobs, ACommitThatOneNeedsComesAtOnceWhileNothingRuns) {
+    Rig rig;
+    rig.options.commit_interval = std::chrono::hours(1);
+    constexpr int asked_max = 5'000;  // once in a millisecond
+    std::optional<int> commits_before;
+    int asked = 0;
+    rig.source.lets_go_on = [&](std::int64_t) {
+        const int commits = rig.sink.commits;
+        if (!commits_before) commits_before = commits;
+        return commits > *commits_before || ++asked >= asked_max;
+    };
+    rig.source.add(job("job"));
+    rig.source.add(job("parked", "", "late"));
+    rig.run();
+    EXPECT_EQ(rig.sink.committed.size(), 2U);
+    EXPECT_LT(asked, asked_max);
+}
+
 // Pins: a large job that needed the room of two others was passed by smaller large ones for as long as they came.
 TEST(WaitingJobs, LargeJobsBeginInTheOrderInWhichTheyCame) {
     Rig rig;

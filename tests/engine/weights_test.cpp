@@ -105,6 +105,18 @@ TEST(Safetensors, AHeaderLongerThanTheFileIsRefused) {
     EXPECT_THAT(error(file_of(two_tensors, "").substr(0, 40)), testing::HasSubstr("does not fit"));
 }
 
+// Pins: 100 MB of header, which the format allows, took gigabytes as JSON values.
+TEST(Safetensors, AHeaderMayHave32MiB) {
+    constexpr std::uint64_t most = std::uint64_t{32} << 20;
+    const auto header_bytes = [](std::uint64_t length) {
+        std::array<std::byte, 8> first{};
+        std::memcpy(first.data(), &length, sizeof length);
+        return engine::safetensors_header_bytes(first, std::uint64_t{1} << 40);
+    };
+    EXPECT_EQ(header_bytes(most), most);
+    EXPECT_EQ(header_bytes(most + 1).error(), "header has 33554433 bytes; at most 33554432 are supported: split the file");
+}
+
 TEST(Safetensors, HalfPrecisionWidensToWhatItStandsFor) {
     std::string data;
     const std::vector<std::uint16_t> halves = {0x3C00, 0xC000, 0x0001, 0x7BFF, 0x8000, 0x7C00};

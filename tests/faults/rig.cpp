@@ -192,21 +192,21 @@ void Rig::send_cancels() { send_some_cancels(cancels_.size()); }
 
 void Rig::send_some_cancels(std::size_t count) {
     for (; count > 0 && !cancels_.empty(); --count) {
-        consumer::send_cancel(cluster_.config(), topics_, {.id = cancels_.back()});
+        consumer::send_cancels(cluster_.config(), topics_, {{.id = cancels_.back()}});
         cancels_.pop_back();
     }
 }
 
 void Rig::register_late_adapter() {
-    consumer::register_adapter(cluster_.config(), topics_.adapters(),
-                               {.name = mix_.late_adapter(),
-                                .hash = "1a7e",
-                                .path = "late",
-                                .base = "hash",
-                                .rank_max = 8,
-                                .targets = {},
-                                .bytes = 0,
-                                .registered = {}});
+    consumer::register_adapters(cluster_.config(), topics_.adapters(),
+                                {{.name = mix_.late_adapter(),
+                                  .hash = "1a7e",
+                                  .path = "late",
+                                  .base = "hash",
+                                  .rank_max = 8,
+                                  .targets = {},
+                                  .bytes = 0,
+                                  .registered = {}}});
     mix_.name_next_late_adapter();
 }
 

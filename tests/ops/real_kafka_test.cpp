@@ -205,7 +205,8 @@ protected:
         if (IsSkipped() || HasFatalFailure()) return;
         for (const char* name : {"plain", "rank12"}) {
             const auto info = engine::inspect_adapter(tiny.adapters / name, engine::ModelConfig::load(tiny.model));
-            consumer::register_adapter(config, topics.adapters(), {.name = name, .hash = info.value().hash, .path = name, .base = "tiny"});
+            consumer::register_adapters(config, topics.adapters(),
+                                        {{.name = name, .hash = info.value().hash, .path = name, .base = "tiny"}});
         }
     }
 

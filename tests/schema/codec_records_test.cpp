@@ -164,6 +164,16 @@ TEST(CodecRecordsTest, StatusesOfNewerWorkersAreReadAndBrokenOnesRefused) {
                 HasSubstr("field 'started_at' must be an integer"));
 }
 
+// Pins: see StoreTest.ATimeBeyondTheYear9999CountsAsMissing.
+TEST(CodecRecordsTest, ATimeBeyondTheYear9999CountsAsMissing) {
+    const auto status = parse_status(R"({"id":"x","state":"running","source":{"topic":"t"},"submitted_at":9223372036854775807,)"
+                                     R"("started_at":-1,"finished_at":253402300799999})");
+    ASSERT_TRUE(status) << status.error();
+    EXPECT_EQ(status->run.submitted, std::nullopt);
+    EXPECT_EQ(status->run.started, std::nullopt);
+    EXPECT_EQ(status->run.finished, moment(253'402'300'799'999));
+}
+
 TEST(CodecRecordsTest, StatesHaveNamesBothWays) {
     for (const JobState state : {JobState::running, JobState::completed, JobState::failed, JobState::expired, JobState::cancelled}) {
         EXPECT_EQ(state_named(name_of(state)), state);

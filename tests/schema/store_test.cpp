@@ -11,6 +11,7 @@
 #include <csignal>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -125,6 +126,21 @@ TEST_F(StoreTest, MissingValuesStayMissing) {
     Store store = writer();
     store.apply({.statuses = {bare}, .adapters = {}, .offsets = {}});
     EXPECT_EQ(described(store.jobs({})), encode_status(bare) + "\n");
+}
+
+// Pins: dates and differences of times that a stranger chose overflowed where `lorry jobs` showed them.
+TEST_F(StoreTest, ATimeBeyondTheYear9999CountsAsMissing) {
+    constexpr std::int64_t last = 253'402'300'799'999;
+    Status status = status_of("x", 0, JobState::completed);
+    status.run.submitted = at(std::numeric_limits<std::int64_t>::min());
+    status.run.started = at(last);
+    status.run.finished = at(last + 1);
+    Store store = writer();
+    store.apply({.statuses = {status}, .adapters = {}, .offsets = {}});
+    const auto run = store.jobs({}).front().run;
+    EXPECT_EQ(run.submitted, std::nullopt);
+    EXPECT_EQ(run.started, at(last));
+    EXPECT_EQ(run.finished, std::nullopt);
 }
 
 TEST_F(StoreTest, JobsAreFilteredByIdBatchStateAndModelAndLimited) {

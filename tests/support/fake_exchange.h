@@ -79,6 +79,7 @@ public:
     void publish(const schema::Status& status) override { statuses.push_back(status); }
     std::size_t commit() override {
         if (fails) throw std::runtime_error("the broker is gone");
+        ++commits;
         const std::size_t count = pending.size();
         for (auto& outcome : pending) {
             const std::int64_t offset = outcome.source.offset;
@@ -98,6 +99,7 @@ public:
     std::map<std::int64_t, int> times_committed;
     std::vector<schema::Chunk> chunks;
     std::vector<schema::Status> statuses;
+    std::atomic<int> commits = 0;
     std::atomic<bool> fails = false;
 };
 

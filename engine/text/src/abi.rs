@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 use crate::chat_template::{ChatRequest, ChatTemplate};
 use crate::detokenizer::Detokenizer;
+use crate::jinja::cut;
 use crate::tokenizer::Tokenizer;
 
 const OK: i32 = 0;
 const ERROR: i32 = 1;
+/// Longer messages are cut, because a library's errors may quote a whole file.
+const MESSAGE_MAX: usize = 1000;
 
 /// lorry_text_sink
 #[repr(C)]
@@ -90,7 +93,7 @@ fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
             format!("the text library failed: {}", why.unwrap_or("no reason given"))
         }
     };
-    error.text(&message);
+    error.text(&cut(message, MESSAGE_MAX));
     ERROR
 }
 

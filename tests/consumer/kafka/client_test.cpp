@@ -1,6 +1,7 @@
 // What the program's own commands do with Kafka, against the embedded broker: submit, read, create topics and report errors.
 #include "consumer/kafka/client.h"
 
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -100,6 +101,24 @@ TEST_F(KafkaClientTest, ReadingToAnEndIsQuietOnlyWhereNothingComesThoughBrokersA
     EXPECT_TRUE(away_since);
     EXPECT_EQ(quiet, 0ms) << "time without a broker is not quiet time";
     broker.set_down(false);
+}
+
+// Pins: see StoreTest.ATimeBeyondTheYear9999CountsAsMissing. Producers set the times of their records.
+TEST_F(KafkaClientTest, ARecordsTimeBeyondTheYear9999CountsAsNone) {
+    constexpr std::int64_t last = 253'402'300'799'999;
+    const KafkaConnection producer(config, KafkaConnection::Kind::producer, {});
+    std::string text = "x";
+    for (const std::int64_t time : {std::int64_t{1'000}, last, last + 1, std::numeric_limits<std::int64_t>::max()}) {
+        ASSERT_EQ(rd_kafka_producev(producer.handle(), RD_KAFKA_V_TOPIC(topics.jobs().c_str()), RD_KAFKA_V_PARTITION(0),
+                                    RD_KAFKA_V_VALUE(text.data(), text.size()), RD_KAFKA_V_TIMESTAMP(time), RD_KAFKA_V_END),
+                  RD_KAFKA_RESP_ERR_NO_ERROR);
+        ASSERT_EQ(rd_kafka_flush(producer.handle(), 10'000), RD_KAFKA_RESP_ERR_NO_ERROR);
+    }
+    std::vector<std::optional<std::int64_t>> times;
+    for (const schema::JobRecord& record : read_all(config, topics.jobs())) {
+        times.push_back(record.timestamp ? std::optional(record.timestamp->time_since_epoch().count()) : std::nullopt);
+    }
+    EXPECT_THAT(times, ::testing::ElementsAre(1'000, last, std::nullopt, std::nullopt));
 }
 
 // librdkafka only logs this and retries forever.

@@ -263,9 +263,9 @@ TEST_F(RealKafka, KeepsToTheLimitsThatTheTopicsHave) {
 
 TEST_F(RealKafka, LedgerAndAdaptersKnowTopicsByTheirIds) {
     const auto file = std::filesystem::temp_directory_path() / fmt::format("ledger-real-{}.db", ::getpid());
-    register_adapter(
+    register_adapters(
         config, topics.adapters(),
-        {.name = "tags", .hash = "aaaa", .path = "tags", .base = "small", .rank_max = 8, .targets = {}, .bytes = 0, .registered = {}});
+        {{.name = "tags", .hash = "aaaa", .path = "tags", .base = "small", .rank_max = 8, .targets = {}, .bytes = 0, .registered = {}}});
     AdapterTopic directory(config, {.topic = topics.adapters(), .adapters_root = "/tmp", .base_names = {"base"}});
     directory.wait_until_read(Clock::now() + 20s);
     EXPECT_EQ(directory.resolve("tags", Clock::now()).hash, "aaaa");
@@ -361,7 +361,7 @@ TEST_F(RealKafka, ACancelDoesNotReachTheJobsOfALaterTopic) {
         return count;
     };
     submit_jobs(config, topics, 0, 40);
-    send_cancel(config, topics, {.id = "job-0"});
+    send_cancels(config, topics, {{.id = "job-0"}});
     const int reached = cancelled_partitions();
     EXPECT_GT(reached, 0);
     ASSERT_NO_FATAL_FAILURE(delete_topic(config, topics.jobs()));
@@ -369,7 +369,7 @@ TEST_F(RealKafka, ACancelDoesNotReachTheJobsOfALaterTopic) {
     create_topics(config, specs());
     submit_jobs(config, topics, 0, 40);
     EXPECT_EQ(cancelled_partitions(), 0);
-    send_cancel(config, topics, {.id = "job-0"});
+    send_cancels(config, topics, {{.id = "job-0"}});
     EXPECT_EQ(cancelled_partitions(), reached);
 }
 

@@ -90,6 +90,13 @@ TEST_F(ClientTest, SubmitNamesBadLinesAndSendsNothingUnlessToldTo) {
     EXPECT_EQ(records(topics.jobs()).size(), 2U);
 }
 
+// Pins: a custom_id was quoted whole, and it may have 512 bytes.
+TEST_F(ClientTest, SubmitQuotesTheBeginningOfALongIdThatOccursTwice) {
+    const std::string id(500, 'x');
+    const Call refused = lorry({"submit", write("jobs.jsonl", {job_line(id), job_line(id)})});
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("custom_id '" + std::string(60, 'x') + "…' was used"), Not(HasSubstr(std::string(70, 'x')))));
+}
+
 TEST_F(ClientTest, SubmitOfAFileThatIsNotThereIsAWrongCall) {
     const Call missing = lorry({"submit", file("missing.jsonl")});
     EXPECT_EQ(missing.code, 2);

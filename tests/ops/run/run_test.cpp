@@ -236,6 +236,14 @@ TEST_F(RunProgram, EndsWith2WhenTheCallIsWrong) {
     EXPECT_NE(fails({"run", tiny.model.string(), "-o", out().string()}).find("not a regular file"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out().string(), "--adapter-columm", "ad"}).find("there is no flag --adapter-columm"),
               std::string::npos);
+    for (const char* number : {"0", "-3", "abc"}) {
+        EXPECT_NE(
+            fails({"run", in, "-o", out(), "--sample", number}).find(fmt::format("--sample: '{}' is not a whole number from 1", number)),
+            std::string::npos);
+    }
+    // Pins: the dry run checked all jobs.
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--dry-run", "--retry-failed"}).find("give one of them"),
+              std::string::npos);
     for (const char* memory : {"100TB", "1"}) {
         EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--kv-memory", memory}).find("the total of"), std::string::npos);
     }

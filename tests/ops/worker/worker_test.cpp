@@ -63,10 +63,9 @@ class WorkerProgram : public testing::Test {
 protected:
     WorkerProgram() {
         const auto info = engine::inspect_adapter(tiny.adapters / "plain", engine::ModelConfig::load(tiny.model));
-        consumer::register_adapter(config, topics.adapters(),
-                                   {.name = "plain", .hash = info.value().hash, .path = "plain", .base = "tiny"});
-        consumer::register_adapter(config, topics.adapters(),
-                                   {.name = "broken", .hash = "00000000000000000000000000000000", .path = "broken", .base = "tiny"});
+        consumer::register_adapters(config, topics.adapters(),
+                                    {{.name = "plain", .hash = info.value().hash, .path = "plain", .base = "tiny"},
+                                     {.name = "broken", .hash = "00000000000000000000000000000000", .path = "broken", .base = "tiny"}});
     }
     std::vector<std::string> command() const {
         return {LORRY_PROGRAM,       "worker",
@@ -173,7 +172,7 @@ TEST_F(WorkerProgram, EndsACancelledJobOnceAndLeavesTheOthersAlone) {
         for (const char* id : {"first", "dropped", "last"}) producer.submit(job(id, "base"), "base", 1);
         producer.finish();
     }
-    consumer::send_cancel(config, topics, {.id = "dropped"});
+    consumer::send_cancels(config, topics, {{.id = "dropped"}});
     Program program(command());
     std::map<std::string, std::string> ends;
     for (const std::string& value : results(3)) {

@@ -23,11 +23,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     fn new(kind: Kind, message: String) -> Self {
-        let message = match message.char_indices().nth(MESSAGE_MAX) {
-            Some((end, _)) => format!("{}...", &message[..end]),
-            None => message,
-        };
-        Error { kind, message, line: None }
+        Error { kind, message: cut(message, MESSAGE_MAX), line: None }
     }
 
     pub fn syntax(line: u32, message: impl Into<String>) -> Self {
@@ -42,6 +38,14 @@ impl Error {
     pub fn at(mut self, line: u32) -> Self {
         self.line.get_or_insert(line);
         self
+    }
+}
+
+/// At most so many characters of a message.
+pub fn cut(message: String, characters_max: usize) -> String {
+    match message.char_indices().nth(characters_max) {
+        Some((end, _)) => format!("{}...", &message[..end]),
+        None => message,
     }
 }
 

@@ -45,7 +45,7 @@ mod writer;
 use serde_json::{Map, Value as Json};
 
 pub use ast::Contents;
-pub use error::{Error, Kind as ErrorKind};
+pub use error::{cut, Error, Kind as ErrorKind};
 
 /// A template that was read without errors. Any number of threads may share it.
 pub struct Template {

@@ -23,9 +23,9 @@ protected:
     ~AdapterTopicTest() override { std::filesystem::remove_all(root); }
 
     void add(const std::string& name, const std::string& hash, const std::string& path) {
-        register_adapter(
+        register_adapters(
             config, topics.adapters(),
-            {.name = name, .hash = hash, .path = path, .base = "small", .rank_max = 8, .targets = {}, .bytes = 0, .registered = {}});
+            {{.name = name, .hash = hash, .path = path, .base = "small", .rank_max = 8, .targets = {}, .bytes = 0, .registered = {}}});
     }
     AdapterTopic::Options options() {
         return {.topic = topics.adapters(), .adapters_root = root, .base_names = {"base", "small"}, .grace = 600ms};
@@ -229,7 +229,7 @@ TEST_F(ControlTopicTest, CancelsJobsAndBatchesThatWereInTheJobsTopicBeforeWhatev
     EXPECT_FALSE(cancels.is_cancelled(job_at(0, 0, "x", "job-1"))) << "the id of a job must not match a batch";
     fill(1, 1);
     const auto version = cancels.version();
-    send_cancel(config, topics, {.id = "job-1"});
+    send_cancels(config, topics, {{.id = "job-1"}});
     const auto deadline = Clock::now() + 15s;
     while (cancels.version() == version && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
     EXPECT_TRUE(cancels.is_cancelled(job_at(1, 0, "job-1")));

@@ -77,9 +77,9 @@ TEST_F(LedgerTest, HoldsWhatTheTopicsSayAndGoesOnWhereItStopped) {
     say("a", schema::JobState::running, 0);
     say("a", schema::JobState::completed, 0);
     say("b", schema::JobState::failed, 1);
-    register_adapter(
+    register_adapters(
         config, topics.adapters(),
-        {.name = "tags", .hash = "aaaa", .path = "tags", .base = "small", .rank_max = 8, .targets = {"q"}, .bytes = 0, .registered = {}});
+        {{.name = "tags", .hash = "aaaa", .path = "tags", .base = "small", .rank_max = 8, .targets = {"q"}, .bytes = 0, .registered = {}}});
     {
         const auto ledger = start();
         ASSERT_NE(ledger, nullptr);
