@@ -95,7 +95,9 @@ struct Pipeline::State final : RevocationHandler {
     Clock::time_point next_look{};
     Clock::time_point next_report{};
 
-    std::atomic<std::size_t> idle = 0;  // jobs that are parked or starting, as the intake thread last saw them
+    // As the intake thread last saw them.
+    std::atomic<std::size_t> idle = 0;      // jobs that are parked or starting
+    std::atomic<bool> starts_wait = false;  // for a commit
 
     Generator generator;  // engine thread
     Publisher publisher;  // publishing thread
@@ -142,6 +144,7 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         const std::size_t wanted = may_park && has_bytes ? std::min(room(), polled_max) : 0;
         for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
         idle = parked.count() + starting.size();
+        starts_wait = !starting.empty() || parts.source.waits_for_commit();
         update_observer();
         check_commit();
     }
@@ -192,10 +195,10 @@ void Pipeline::State::generate_loop() {
 void Pipeline::State::publish_loop() {
     Clock::time_point next_commit = Clock::now() + options.commit_interval;
     while (!failed) {
-        // While nothing else runs, waiting for more results only delays: suspects run alone, and they and jobs that have waited start after
-        // a commit.
+        // While nothing else runs, waiting for more results only delays. While starts wait, small jobs would run at the pace of commits: each
+        // takes two, one that lists its start and one that gives its place to another.
         const auto nothing_runs = [&] { return jobs_in_flight.total() <= publisher.uncommitted() + idle; };
-        if (nothing_runs()) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
+        if (nothing_runs() || starts_wait) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
         const auto until_commit = std::chrono::ceil<std::chrono::milliseconds>(next_commit - Clock::now());  // rounded down, it would spin
         // Jobs that become idle meanwhile do not wake it.
         auto taken = publications.pop_all(std::clamp(until_commit, std::chrono::milliseconds(0), idle_commit_interval));

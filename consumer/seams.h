@@ -68,6 +68,8 @@ public:
     // Whether a job that has waited, and now lacks nothing else, may run; asked again until it may. True for any other job. Not asked for a
     // job that is refused.
     virtual bool may_go_on(const schema::Source&, Epoch) { return true; }
+    // Whether jobs that it has read, and not delivered, may start only after a commit.
+    virtual bool waits_for_commit() const { return false; }
     // Jobs not yet polled, if known: for progress and the backlog metric.
     virtual std::optional<std::int64_t> backlog() = 0;
     // Drains, then leaves the group. No poll() afterwards.

@@ -44,6 +44,7 @@ public:
     ~KafkaSource() override = default;
 
     std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) override;
+    bool waits_for_commit() const override { return careful_.waiting() > 0; }
     void waits(const schema::Source& source, Epoch epoch) override { careful_.waits(source, epoch); }
     bool may_go_on(const schema::Source& source, Epoch epoch) override { return careful_.may_go_on(source, epoch); }
     bool exhausted() const override { return false; }

@@ -119,6 +119,24 @@ TEST(WaitingJobs, ACancelOrADeadlineEndsThemWhileTheyWait) {
     EXPECT_EQ(ending(rig.sink.completion(2)), "batch_expired");
 }
 
+// Pins: while others ran, 64 small jobs started in two intervals at most, however fast they were.
+TEST(WaitingJobs, CommitsComeAtOnceWhileStartsWaitForThem) {
+    Rig rig;
+    rig.options.commit_interval = std::chrono::hours(1);
+    rig.source.waits = true;
+    rig.source.add(large("runs"));
+    bool first = true;
+    rig.observer.at_step = [&](const engine::EngineStats& stats) {
+        if (stats.running == 0 || !std::exchange(first, false)) return;
+        const int before = rig.sink.commits;
+        const auto deadline = Clock::now() + std::chrono::seconds(60);
+        while (rig.sink.commits < before + 2 && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_GE(rig.sink.commits, before + 2) << "while the job ran";
+    };
+    rig.run();
+    EXPECT_EQ(ending(rig.sink.completion(0)), "200");
+}
+
 // Pins: what came with a record beside its value was not weighed.
 TEST(WaitingJobs, HeadersCountAsMuchAsText) {
     Rig rig;

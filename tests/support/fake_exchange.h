@@ -44,6 +44,9 @@ public:
     std::function<bool(std::int64_t offset)> lets_go_on = nullptr;
     bool may_go_on(const schema::Source& source, consumer::Epoch) override { return !lets_go_on || lets_go_on(source.offset); }
 
+    bool waits = false;
+    bool waits_for_commit() const override { return waits; }
+
     std::vector<consumer::Delivery> poll(std::chrono::milliseconds, std::size_t max, consumer::RevocationHandler& handler) override {
         for (auto action = actions_.begin(); action != actions_.end() && action->first <= delivered_; action = actions_.erase(action)) {
             action->second(handler);
