@@ -58,11 +58,10 @@ KafkaSettings settings_of(const KafkaSource::Options& options) {
                               {"enable.auto.offset.store", "false"},
                               {"allow.auto.create.topics", "false"},
                               {"max.poll.interval.ms", std::to_string(options.poll_interval_max.count())}};
-    const KafkaSettings classic = {
-        {"group.instance.id", options.member},
-        {"partition.assignment.strategy", "cooperative-sticky"},
-        {"session.timeout.ms", std::to_string(options.session_timeout.count())},
-        {"heartbeat.interval.ms", std::to_string(std::min<std::int64_t>(3'000, options.session_timeout.count() / 4))}};
+    const KafkaSettings classic = {{"group.instance.id", options.member},
+                                   {"partition.assignment.strategy", "cooperative-sticky"},
+                                   {"session.timeout.ms", std::to_string(options.session_timeout.count())},
+                                   {"heartbeat.interval.ms", std::to_string(heartbeat_interval(options.session_timeout).count())}};
     // With the newer protocol the broker owns these settings. A static member that was killed would be refused when it rejoins under its
     // own name.
     const KafkaSettings newer = {{"group.protocol", "consumer"}};
@@ -72,6 +71,8 @@ KafkaSettings settings_of(const KafkaSource::Options& options) {
 }
 
 }  // namespace
+
+milliseconds heartbeat_interval(milliseconds session_timeout) { return std::min(milliseconds(3'000), session_timeout / 4); }
 
 KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTracker& tracker)
     : options_(std::move(options)),

@@ -22,6 +22,9 @@
 
 namespace lorry::consumer {
 
+// How often a member of the classic protocol asks the group whether it still belongs to it.
+std::chrono::milliseconds heartbeat_interval(std::chrono::milliseconds session_timeout);
+
 // Partitions arrive in two steps: librdkafka reports an assignment, TakeOver finds out where to resume, and only then are the partitions
 // assigned and read. They leave in one step: revoked partitions are drained and given up before poll() returns. All calls come from one
 // thread, except where noted.
