@@ -185,9 +185,7 @@ void KafkaSource::serve_undecided() {
 
 // False while the group waits for an answer, because the change would count as that answer, and while earlier partitions may be about to
 // leave.
-bool KafkaSource::may_change_assignment() const {
-    return !is_arriving_ && rebalances_.empty() && rd_kafka_assignment_lost(connection_.handle()) == 0;
-}
+bool KafkaSource::may_change_assignment() const { return !is_arriving_ && rebalances_.empty() && !has_lost_partitions(); }
 
 // Answers an assignment without partitions to read.
 void KafkaSource::answer_assign() {
@@ -209,8 +207,9 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
         std::erase(undecided_, key);
         if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
     }
-    const bool lost = rebalance.kind == Rebalance::Kind::lost;
     for (const PartitionEpoch& partition : going) tracker_.drain(partition.topic, partition.partition);
+    if (!going.empty() && rebalance.kind != Rebalance::Kind::lost) leave(going, handler, deadline);
+    const bool lost = rebalance.kind == Rebalance::Kind::lost || has_lost_partitions();  // or while they were drained
     if (lost) {
         log_warning(
             "{}: {} partitions were lost: Kafka was away, or the group removed this worker; their unfinished jobs are dropped here and run "
@@ -218,7 +217,6 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
             options_.topics.jobs(), going.size());
         ++counters_.lost;
     }
-    if (!going.empty() && !lost) leave(going, handler, deadline);
     // From here on, nothing of these epochs is published; for lost partitions, not even jobs that have already ended.
     for (const PartitionEpoch& partition : going) tracker_.drop(partition.topic, partition.partition);
     if (!going.empty() && lost) handler.lost(going);

@@ -51,6 +51,7 @@ public:
     bool may_go_on(const schema::Source& source, Epoch epoch) override { return careful_.may_go_on(source, epoch); }
     bool exhausted() const override { return false; }
     std::optional<std::int64_t> backlog() override;
+    bool has_lost_partitions() const override { return rd_kafka_assignment_lost(connection_.handle()) != 0; }
     void close(RevocationHandler& handler, Clock::time_point deadline) override;
     void give_up() override;
 

@@ -44,6 +44,11 @@ public:
     std::function<bool(std::int64_t offset)> lets_go_on = nullptr;
     bool may_go_on(const schema::Source& source, consumer::Epoch) override { return !lets_go_on || lets_go_on(source.offset); }
 
+    std::atomic<bool> has_lost = false;
+    bool has_lost_partitions() const override { return has_lost; }
+    std::atomic<bool> has_given_up = false;
+    void give_up() override { has_given_up = true; }
+
     std::vector<consumer::Delivery> poll(std::chrono::milliseconds, std::size_t max, consumer::RevocationHandler& handler) override {
         for (auto action = actions_.begin(); action != actions_.end() && action->first <= delivered_; action = actions_.erase(action)) {
             action->second(handler);
