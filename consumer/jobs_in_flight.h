@@ -51,12 +51,12 @@ public:
     // The job that was delivered first.
     std::optional<OldestJob> oldest(Clock::time_point now) const;
 
-    // Waits until no job of these partitions is in flight. False if the deadline passes or `failed` returns true first.
-    template <typename Failed>
-    bool wait_until_none(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline, const Failed& failed) {
+    // Waits until no job of these partitions is in flight. False if the deadline passes or `is_in_vain` returns true first.
+    template <typename InVain>
+    bool wait_until_none(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline, const InVain& is_in_vain) {
         std::unique_lock lock(mutex_);
         while (holds_any(partitions)) {
-            if (failed() || Clock::now() >= deadline) return false;
+            if (is_in_vain() || Clock::now() >= deadline) return false;
             changed_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(50)));
         }
         return true;

@@ -88,9 +88,10 @@ struct Pipeline::State final : RevocationHandler {
     BoundedQueue<Submission> submissions;    // intake -> generate
     BoundedQueue<Publication> publications;  // intake and generate -> publish
 
-    Intake intake;  // intake thread, with the next five
+    Intake intake;  // intake thread, with the next six
     ParkedJobs parked;
     std::deque<WeighedJob> starting;  // jobs that have waited, and now have room: each waits until its source lets it go on
+    bool is_closing = false;          // the worker ends: what is lost now is an error
     bool is_full = false;             // the first job that waits for room finds none until others end
     Clock::time_point next_look{};
     Clock::time_point next_report{};
@@ -148,6 +149,7 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         update_observer();
         check_commit();
     }
+    is_closing = true;
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
 }
 
@@ -324,10 +326,15 @@ void Pipeline::State::refuse(Refused refused) {
 void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) {
     drop_waiting(partitions);
     jobs_in_flight.forget_waiting(partitions);
-    const auto has_failed = [&] { return failed.load(); };
-    if (jobs_in_flight.wait_until_none(partitions, deadline, has_failed)) return;
+    const auto is_in_vain = [&] { return failed || parts.source.has_lost_partitions(); };
+    if (jobs_in_flight.wait_until_none(partitions, deadline, is_in_vain)) return;
     jobs_in_flight.forget_unfinished(partitions);
-    if (jobs_in_flight.wait_until_none(partitions, Clock::now() + options.release_timeout, has_failed) || failed) return;
+    if (jobs_in_flight.wait_until_none(partitions, Clock::now() + options.release_timeout, is_in_vain) || failed) return;
+    if (parts.source.has_lost_partitions()) {
+        if (!is_closing) return lost(partitions);
+        throw std::runtime_error(
+            "the group removed this worker, or Kafka was away, before the results of its last jobs were committed; these jobs run again");
+    }
     throw std::runtime_error("partitions were revoked, but results of their jobs were not committed within " +
                              std::to_string(options.release_timeout.count()) +
                              " ms: a commit hangs; restart the worker; jobs without a committed result run again");

@@ -46,7 +46,7 @@ class RevocationHandler {
 public:
     virtual ~RevocationHandler() = default;
     // Finishes jobs of these partitions until the deadline, forgets the rest (they have no completion here), and returns when all that
-    // finished is committed. Nothing of these epochs is published after the return.
+    // finished is committed, or when the source has lost them. Nothing of these epochs is published after the return.
     virtual void drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) = 0;
     // Another member owns the partitions already: drops all of their jobs and publishes nothing.
     virtual void lost(const std::vector<PartitionEpoch>& partitions) = 0;
@@ -72,6 +72,8 @@ public:
     virtual bool waits_for_commit() const { return false; }
     // Jobs not yet polled, if known: for progress and the backlog metric.
     virtual std::optional<std::int64_t> backlog() = 0;
+    // Whether the group has given this member's partitions to others, so that nothing of them can be committed. Asked during a drain.
+    virtual bool has_lost_partitions() const { return false; }
     // Drains, then leaves the group. No poll() afterwards.
     virtual void close(RevocationHandler& handler, Clock::time_point deadline) = 0;
     // After a failure, in place of close() or after a close() that threw: ends all epochs, so that a commit that is being retried, which

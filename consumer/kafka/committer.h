@@ -65,6 +65,7 @@ std::unique_ptr<Committer> make_at_least_once_committer(const KafkaConfig& confi
 struct TransactionOptions {
     std::string id;  // transactional.id: unique in the cluster, one per member
     std::chrono::milliseconds timeout{10'000};
+    std::chrono::milliseconds heartbeat_interval{3'000};  // of the consumer
     std::size_t entries_max = 10'000;  // per transaction; fewer for a while after one timed out
     std::size_t bytes_max = std::size_t{64} << 20;
     ProducerLimits limits;

@@ -11,6 +11,7 @@
 #include "consumer/backoff.h"
 #include "consumer/kafka/committer.h"
 #include "consumer/kafka/fault_point.h"
+#include "consumer/kafka/times.h"
 #include "consumer/kafka/transactions.h"
 #include "consumer/log.h"
 
@@ -31,6 +32,7 @@ constexpr milliseconds others_end_wait_longest{12'000};
 // This many fences within a minute mean that another process keeps opening our id.
 constexpr std::size_t fences_max = 3;
 constexpr std::chrono::minutes fences_window{1};
+constexpr milliseconds heartbeat_answer_wait{1'000};
 
 void set_header(std::vector<schema::Header>& headers, std::string_view name, const std::string& value) {
     const auto place = std::ranges::find(headers, name, &schema::Header::first);
@@ -198,7 +200,7 @@ private:
             log_warning("it could not be aborted either: {}", aborted.reason);
             if (aborted.end == StepEnd::fenced) result.end = StepEnd::fenced;
         }
-        if (result.end == StepEnd::fenced) count_fence(result.reason);
+        if (result.end == StepEnd::fenced) take_fence(result.reason);
         if (result.end == StepEnd::unknown) ++counters_.unknown;
         reopen(config_.deadline_later);
         const std::size_t sent = transaction.entries.size();
@@ -207,16 +209,24 @@ private:
         if (sent > 0 && transaction.entries.empty()) result.end = StepEnd::done;
     }
 
-    void count_fence(const std::string& reason) {
+    // A second worker under this member name, or a stranger, may have opened the id. The group decides which of two workers goes on, and
+    // the consumer learns it with its next heartbeat. So the id is taken back only after that: a worker whose name was taken ends here and
+    // does not fence the other one.
+    void take_fence(const std::string& reason) {
         ++counters_.fences;
         const auto now = Timer::now();
         recent_fences_.push_back(now);
         std::erase_if(recent_fences_, [&](Timer::time_point then) { return now - then > fences_window; });
-        if (recent_fences_.size() < fences_max) return;
-        throw KafkaError(
-            fmt::format("Kafka at {}: another process opened the transactional id {} {} times within a minute: give each worker "
-                        "a `member` of its own ({})",
-                        config_.brokers, options_.id, recent_fences_.size(), reason));
+        if (recent_fences_.size() >= fences_max) {
+            throw KafkaError(
+                fmt::format("Kafka at {}: another process opened the transactional id {} {} times within a minute: give each worker "
+                            "a `member` of its own ({})",
+                            config_.brokers, options_.id, recent_fences_.size(), reason));
+        }
+        while (Timer::now() < now + options_.heartbeat_interval + heartbeat_answer_wait) {
+            consumer_.check_fatal();
+            std::this_thread::sleep_for(poll_turn);
+        }
     }
 
     // With a new producer, nothing of an old one can change any more. After the start, a worker without partitions tries only once: it has
@@ -236,7 +246,7 @@ private:
             }
             is_open_ = result.end == StepEnd::done;
             if (is_open_) return;
-            if (result.end == StepEnd::fenced) count_fence(result.reason);
+            if (result.end == StepEnd::fenced) take_fence(result.reason);
             log_warning("a transactional producer could not be opened: {}", result.reason);
             if (!is_waited_for()) return;
             retry.again(result.reason);

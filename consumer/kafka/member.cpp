@@ -93,6 +93,7 @@ struct KafkaMember::State {
                         ? make_transactional_committer(config, source.connection(), source.past_results(), tracker,
                                                        {.id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member),
                                                         .timeout = options.transaction_timeout,
+                                                        .heartbeat_interval = heartbeat_interval(options.session_timeout),
                                                         .entries_max = options.outbox_records_max,
                                                         .bytes_max = options.outbox_bytes_max,
                                                         .limits = limits,

@@ -59,11 +59,10 @@ KafkaSettings settings_of(const KafkaSource::Options& options) {
                               {"enable.auto.offset.store", "false"},
                               {"allow.auto.create.topics", "false"},
                               {"max.poll.interval.ms", std::to_string(options.poll_interval_max.count())}};
-    const KafkaSettings classic = {
-        {"group.instance.id", options.member},
-        {"partition.assignment.strategy", "cooperative-sticky"},
-        {"session.timeout.ms", std::to_string(options.session_timeout.count())},
-        {"heartbeat.interval.ms", std::to_string(std::min<std::int64_t>(3'000, options.session_timeout.count() / 4))}};
+    const KafkaSettings classic = {{"group.instance.id", options.member},
+                                   {"partition.assignment.strategy", "cooperative-sticky"},
+                                   {"session.timeout.ms", std::to_string(options.session_timeout.count())},
+                                   {"heartbeat.interval.ms", std::to_string(heartbeat_interval(options.session_timeout).count())}};
     // With the newer protocol the broker owns these settings. A static member that was killed would be refused when it rejoins under its
     // own name.
     const KafkaSettings newer = {{"group.protocol", "consumer"}};
@@ -73,6 +72,8 @@ KafkaSettings settings_of(const KafkaSource::Options& options) {
 }
 
 }  // namespace
+
+milliseconds heartbeat_interval(milliseconds session_timeout) { return std::min(milliseconds(3'000), session_timeout / 4); }
 
 KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTracker& tracker)
     : options_(std::move(options)),
@@ -185,9 +186,7 @@ void KafkaSource::serve_undecided() {
 
 // False while the group waits for an answer, because the change would count as that answer, and while earlier partitions may be about to
 // leave.
-bool KafkaSource::may_change_assignment() const {
-    return !is_arriving_ && rebalances_.empty() && rd_kafka_assignment_lost(connection_.handle()) == 0;
-}
+bool KafkaSource::may_change_assignment() const { return !is_arriving_ && rebalances_.empty() && !has_lost_partitions(); }
 
 // Answers an assignment without partitions to read.
 void KafkaSource::answer_assign() {
@@ -209,8 +208,9 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
         std::erase(undecided_, key);
         if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
     }
-    const bool lost = rebalance.kind == Rebalance::Kind::lost;
     for (const PartitionEpoch& partition : going) tracker_.drain(partition.topic, partition.partition);
+    if (!going.empty() && rebalance.kind != Rebalance::Kind::lost) leave(going, handler, deadline);
+    const bool lost = rebalance.kind == Rebalance::Kind::lost || has_lost_partitions();  // or while they were drained
     if (lost) {
         log_warning(
             "{}: {} partitions were lost: Kafka was away, or the group removed this worker; their unfinished jobs are dropped here and run "
@@ -218,7 +218,6 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
             options_.topics.jobs(), going.size());
         ++counters_.lost;
     }
-    if (!going.empty() && !lost) leave(going, handler, deadline);
     // From here on, nothing of these epochs is published; for lost partitions, not even jobs that have already ended.
     for (const PartitionEpoch& partition : going) tracker_.drop(partition.topic, partition.partition);
     if (!going.empty() && lost) handler.lost(going);

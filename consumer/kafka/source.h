@@ -22,6 +22,9 @@
 
 namespace lorry::consumer {
 
+// How often a member of the classic protocol asks the group whether it still belongs to it.
+std::chrono::milliseconds heartbeat_interval(std::chrono::milliseconds session_timeout);
+
 // Partitions arrive in two steps: librdkafka reports an assignment, TakeOver finds out where to resume, and only then are the partitions
 // assigned and read. They leave in one step: revoked partitions are drained and given up before poll() returns. All calls come from one
 // thread, except where noted.
@@ -49,6 +52,7 @@ public:
     bool may_go_on(const schema::Source& source, Epoch epoch) override { return careful_.may_go_on(source, epoch); }
     bool exhausted() const override { return false; }
     std::optional<std::int64_t> backlog() override;
+    bool has_lost_partitions() const override { return rd_kafka_assignment_lost(connection_.handle()) != 0; }
     void close(RevocationHandler& handler, Clock::time_point deadline) override;
     void give_up() override;
 

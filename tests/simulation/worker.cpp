@@ -38,6 +38,7 @@ public:
     void waits(const schema::Source& source, consumer::Epoch epoch) override { inner_.waits(source, epoch); }
     bool may_go_on(const schema::Source& source, consumer::Epoch epoch) override { return inner_.may_go_on(source, epoch); }
     std::optional<std::int64_t> backlog() override { return inner_.backlog(); }
+    bool has_lost_partitions() const override { return inner_.has_lost_partitions(); }
     void close(consumer::RevocationHandler& handler, consumer::Clock::time_point deadline) override { inner_.close(handler, deadline); }
     void give_up() override { inner_.give_up(); }
 

@@ -46,6 +46,10 @@ public:
 
     bool waits = false;
     bool waits_for_commit() const override { return waits; }
+    std::atomic<bool> has_lost = false;
+    bool has_lost_partitions() const override { return has_lost; }
+    std::atomic<bool> has_given_up = false;
+    void give_up() override { has_given_up = true; }
 
     std::vector<consumer::Delivery> poll(std::chrono::milliseconds, std::size_t max, consumer::RevocationHandler& handler) override {
         for (auto action = actions_.begin(); action != actions_.end() && action->first <= delivered_; action = actions_.erase(action)) {

@@ -16,6 +16,7 @@ namespace {
 // Numbers of the Kafka protocol.
 enum Api : std::int16_t {
     produce = 0,
+    heartbeat = 12,
     init_producer = 22,
     add_partitions = 24,
     add_offsets = 25,
@@ -38,12 +39,17 @@ std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.
 
 class ExactlyOnceErrors : public KafkaTest, public ::testing::WithParamInterface<Row> {
 protected:
+    static constexpr auto session_timeout = 6s;
     OffsetTracker tracker;
-    KafkaSource source{
-        config,
-        {.topics = topics, .group = "base", .member = "one", .session_timeout = 6s, .drain_budget = 500ms, .careful_starts = {.jobs = 0}},
-        tracker};
-    TransactionOptions options{.id = "lorry/base/one", .timeout = 5s};
+    KafkaSource source{config,
+                       {.topics = topics,
+                        .group = "base",
+                        .member = "one",
+                        .session_timeout = session_timeout,
+                        .drain_budget = 500ms,
+                        .careful_starts = {.jobs = 0}},
+                       tracker};
+    TransactionOptions options{.id = "lorry/base/one", .timeout = 5s, .heartbeat_interval = heartbeat_interval(session_timeout)};
 
     std::vector<OutboxEntry> poll_entries(std::size_t count) {
         submit_jobs(config, topics, 0, static_cast<int>(count));
@@ -160,6 +166,25 @@ TEST_F(ExactlyOnceTest, AFencedProducerGivesUpWhenItHappensAgainAndAgain) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr(options.id + " 3 times within a minute"));
     }
     EXPECT_EQ(tracker.incomplete(), 1U);
+}
+
+// Pins: of two workers under one member name, the one that the group had removed opened the transactional id again and again until the
+// other one gave up, too.
+TEST_F(ExactlyOnceTest, AFencedWorkerWhoseNameWasTakenLeavesTheTransactionalIdToTheOther) {
+    constexpr int producer_fenced = 90;
+    constexpr int fenced_instance_id = 82;
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(1);
+    broker.count_requests();
+    broker.fail_requests(end_transaction, {producer_fenced});
+    broker.fail_requests(heartbeat, {fenced_instance_id});
+    try {
+        committer->commit(std::move(entries));
+        FAIL() << "the worker went on";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("another worker runs under this member id"));
+    }
+    EXPECT_EQ(broker.requests(init_producer), 0U) << "it took the id back from the worker that the group has chosen";
 }
 
 TEST_F(ExactlyOnceTest, SaysAtStartThatTheRightToTransactionsIsMissing) {

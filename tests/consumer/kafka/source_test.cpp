@@ -355,6 +355,40 @@ TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheGroupDoesNotKnowItAnyMore) {
     second.close(handler_two, Clock::now() + 1s);
 }
 
+// The group has removed a member that gives up one partition. Its others are no longer its own either, and a new generation would let it
+// commit for them.
+TEST_F(KafkaSourceTest, LearnsInADrainThatTheGroupHasForgottenItAndGivesUpTheOtherPartitionsToo) {
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    ASSERT_EQ(poll_until(source, 4).size(), 4U);
+    bool learned = false;
+    handler.on_drain = [&] {
+        broker.set_down(true);
+        std::this_thread::sleep_for(source_options().session_timeout + 2s);
+        broker.set_down(false);
+        const auto deadline = Clock::now() + 20s;
+        while (!source.has_lost_partitions() && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+        learned = source.has_lost_partitions();
+    };
+    OffsetTracker tracker_two;
+    auto options_two = source_options();
+    options_two.member = "two";
+    KafkaSource second(config, options_two, tracker_two);
+    RecordingHandler handler_two;
+    const auto deadline = Clock::now() + 60s;
+    while (handler.lost_ones.size() < static_cast<std::size_t>(partitions) && Clock::now() < deadline) {
+        static_cast<void>(source.poll(20ms, 0, handler));
+        static_cast<void>(second.poll(20ms, 0, handler_two));
+    }
+    EXPECT_TRUE(learned);
+    EXPECT_EQ(handler.drained.size(), 1U);
+    EXPECT_EQ(handler.lost_ones.size(), static_cast<std::size_t>(partitions)) << "it kept the others";
+    handler.on_drain = {};
+    source.close(handler, Clock::now() + 1s);
+    second.close(handler_two, Clock::now() + 1s);
+}
+
 // Kafka's newer group protocol: the group has fenced the member, which then rejoins.
 TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheNewerProtocolsGroupHasFencedIt) {
     constexpr std::int16_t group_heartbeat = 68;
