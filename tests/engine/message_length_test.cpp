@@ -94,10 +94,11 @@ TEST(MessageLength, OfAnAdaptersFiles) {
     const tests::TempFolder folder;
     std::filesystem::copy(tests::golden_folder() / "adapters" / "plain", folder.path(), std::filesystem::copy_options::recursive);
     const ModelConfig model = ModelConfig::load(tests::golden_folder() / "checkpoints" / tests::read_golden(folder.path()).base);
-    std::string config = golden_text("adapters/plain/adapter_config.json");
-    Json more = Json::parse(config).value();
-    more.set("modules_to_save", Json::array({"norm"}));
-    for (const std::string& text : {config, more.dump()}) {
+    Json config = Json::parse(golden_text("adapters/plain/adapter_config.json")).value();
+    Json one_target = config;
+    one_target.set("target_modules", Json::array({"q_proj"}));
+    config.set("modules_to_save", Json::array({"norm"}));
+    for (const std::string& text : {config.dump(), one_target.dump()}) {
         expect_short_messages(text, [&](const std::string& changed) {
             tests::write_text(folder / "adapter_config.json", changed);
             const auto info = inspect_adapter(folder.path(), model);

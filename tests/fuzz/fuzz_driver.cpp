@@ -1,6 +1,5 @@
 // The main of a fuzz target where the compiler has no libFuzzer: runs each input of a corpus, then edits of them and of each other. ctest
-// runs it for seconds. The same seed gives the same inputs in the same order. An input that fails is kept in failed-input.
-//   PROGRAM CORPUS [seconds (2)] [seed (from the clock; printed)] [edits at most]
+// runs it for seconds. The same seed gives the same inputs in the same order. --help says how to call it.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -11,8 +10,12 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/fuzz/fuzz_input.h"
@@ -47,11 +50,33 @@ std::mt19937_64& random_numbers() {
 
 std::size_t below(std::size_t bound) { return random_numbers()() % bound; }
 
-std::uint64_t number(std::span<char* const> arguments, std::size_t index, std::uint64_t otherwise) {
-    if (index >= arguments.size()) return otherwise;
-    const std::string_view text = arguments[index];
-    std::from_chars(text.data(), text.data() + text.size(), otherwise);
-    return otherwise;
+struct Arguments {
+    std::filesystem::path corpus;
+    std::uint64_t seconds = 2;
+    std::optional<std::uint64_t> seed;
+    std::uint64_t edits_max = UINT64_MAX;
+};
+
+constexpr std::string_view usage =
+    "usage: PROGRAM CORPUS [SECONDS (2)] [SEED (from the clock; printed)] [EDITS at most]\n"
+    "Runs each input of the folder CORPUS, then edits of them. An input that fails is kept in failed-input.\n";
+
+std::uint64_t number_of(std::string_view text) {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size()) throw std::runtime_error("'" + std::string(text) + "' is not a number");
+    return number;
+}
+
+// Throws std::runtime_error, which says what is wrong.
+Arguments arguments_of(std::span<char* const> given) {
+    if (given.empty() || given.size() > 4) throw std::runtime_error("one to four arguments are needed");
+    Arguments arguments{.corpus = given[0]};
+    if (!std::filesystem::is_directory(arguments.corpus)) throw std::runtime_error("'" + arguments.corpus.string() + "' is not a folder");
+    if (given.size() > 1) arguments.seconds = number_of(given[1]);
+    if (given.size() > 2) arguments.seed = number_of(given[2]);
+    if (given.size() > 3) arguments.edits_max = number_of(given[3]);
+    return arguments;
 }
 
 // Mostly small numbers, as the lengths, counts and gaps of a format are.
@@ -94,6 +119,37 @@ Bytes edited(Bytes bytes) {
     return bytes;
 }
 
+// Returns the program's exit code.
+int run_corpus(const Arguments& arguments) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::uint64_t seed = arguments.seed.value_or(static_cast<std::uint64_t>(start.time_since_epoch().count()));
+    random_numbers().seed(seed);
+    std::cout << "seed " << seed << '\n' << std::flush;
+    const std::vector<Bytes> corpus = inputs_in(arguments.corpus);
+    for (const int signal : {SIGABRT, SIGSEGV}) {
+        struct sigaction keep {};
+        keep.sa_handler = keep_input;
+        keep.sa_flags = static_cast<int>(SA_RESETHAND);
+        sigaction(signal, &keep, nullptr);
+    }
+    for (const Bytes& bytes : corpus) run(bytes);
+    std::cout << corpus.size() << " inputs of the corpus\n" << std::flush;
+    if (corpus.empty()) {
+        std::cerr << arguments.corpus.string() << " has no inputs\n";
+        return 1;
+    }
+    std::vector<Bytes> earlier = corpus;
+    std::uint64_t inputs = 0;
+    const auto end = start + std::chrono::seconds(arguments.seconds);
+    for (; inputs < arguments.edits_max && std::chrono::steady_clock::now() < end; ++inputs) {
+        Bytes bytes = edited(below(2) == 0 ? corpus[below(corpus.size())] : earlier[below(earlier.size())]);
+        run(bytes);
+        earlier[below(earlier.size())] = std::move(bytes);
+    }
+    std::cout << inputs << " edits of them\n";
+    return 0;
+}
+
 }  // namespace
 
 // libFuzzer has a function of this name.
@@ -105,37 +161,17 @@ std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t l
 }
 
 int main(int count, char** given) {
-    const std::span<char* const> arguments(given, static_cast<std::size_t>(count));
-    if (count < 2) {
-        std::cerr << "usage: " << arguments[0] << " CORPUS [seconds] [seed] [edits]\n";
+    const std::span<char* const> words(given + 1, static_cast<std::size_t>(count - 1));
+    if (words.size() == 1 && words[0] == std::string_view("--help")) {
+        std::cout << usage;
+        return 0;
+    }
+    Arguments arguments;
+    try {
+        arguments = arguments_of(words);
+    } catch (const std::runtime_error& error) {
+        std::cerr << given[0] << ": " << error.what() << '\n' << usage;
         return 2;
     }
-    const auto start = std::chrono::steady_clock::now();
-    const auto seed = number(arguments, 3, static_cast<std::uint64_t>(start.time_since_epoch().count()));
-    random_numbers().seed(seed);
-    std::cout << "seed " << seed << '\n' << std::flush;
-    const std::vector<Bytes> corpus = inputs_in(arguments[1]);
-    for (const int signal : {SIGABRT, SIGSEGV}) {
-        struct sigaction keep {};
-        keep.sa_handler = keep_input;
-        keep.sa_flags = static_cast<int>(SA_RESETHAND);
-        sigaction(signal, &keep, nullptr);
-    }
-    for (const Bytes& bytes : corpus) run(bytes);
-    std::cout << corpus.size() << " inputs of the corpus\n" << std::flush;
-    if (corpus.empty()) {
-        std::cerr << arguments[1] << " has no inputs\n";
-        return 1;
-    }
-    std::vector<Bytes> earlier = corpus;
-    std::uint64_t inputs = 0;
-    const auto end = start + std::chrono::seconds(number(arguments, 2, 2));
-    const std::uint64_t inputs_max = number(arguments, 4, UINT64_MAX);
-    for (; inputs < inputs_max && std::chrono::steady_clock::now() < end; ++inputs) {
-        Bytes bytes = edited(below(2) == 0 ? corpus[below(corpus.size())] : earlier[below(earlier.size())]);
-        run(bytes);
-        earlier[below(earlier.size())] = std::move(bytes);
-    }
-    std::cout << inputs << " edits of them\n";
-    return 0;
+    return run_corpus(arguments);
 }

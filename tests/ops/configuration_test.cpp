@@ -186,7 +186,7 @@ TEST(Units, ReadSizesAndTimesAsPeopleWriteThem) {
     EXPECT_EQ(show_bytes(1536), "1.5 KiB");
     EXPECT_EQ(show_duration(std::chrono::seconds(200)), "3 min 20 s");
     EXPECT_EQ(show_count(std::int64_t{-1234567}), "-1,234,567");
-    EXPECT_EQ(show_count(-123), "-123");
+    EXPECT_EQ(show_count(std::int64_t{-123}), "-123");
     EXPECT_EQ(show_count(INT64_MIN), "-9,223,372,036,854,775,808");
     EXPECT_EQ(show_count(1, "job") + ", " + show_count(1234, "job"), "1 job, 1,234 jobs");
     EXPECT_EQ(show_table({{"name", "n"}, {"é", "1,000"}}, 0b10), "name      n\né     1,000\n");

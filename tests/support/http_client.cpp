@@ -12,6 +12,7 @@
 #include <charconv>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -98,9 +99,11 @@ HttpReply HttpClient::get(std::string_view path) {
     return std::move(*reply);
 }
 
-std::size_t HttpClient::wait_for_end() {
+void HttpClient::end_sending() { shutdown(socket_, SHUT_WR); }
+
+std::string HttpClient::receive_all() {
     while (read_more()) continue;
-    return received_.size();
+    return std::exchange(received_, {});
 }
 
 }  // namespace lorry::tests

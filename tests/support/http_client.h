@@ -1,4 +1,4 @@
-// An HTTP client that sends any bytes, right or wrong, and shows what comes back. Used by tests of ops.
+// An HTTP client that sends any bytes, right or wrong, and shows what comes back. Used by tests of ops and a fuzz target.
 #pragma once
 
 #include <optional>
@@ -27,8 +27,11 @@ public:
     // The next reply. Nothing if the connection ends before it, or in the middle. The reply to HEAD has no body.
     std::optional<HttpReply> receive(bool with_body = true);
     HttpReply get(std::string_view path);
-    // Waits for the end of the connection. Returns how many bytes came before it.
-    std::size_t wait_for_end();
+    // Says that nothing more will be sent.
+    void end_sending();
+    // Waits for the end of the connection. Returns the bytes that came before it, or how many they are.
+    std::string receive_all();
+    std::size_t wait_for_end() { return receive_all().size(); }
     // Whether the connection ended with a reset: what the server had sent may be lost.
     bool was_reset() const { return was_reset_; }
 
