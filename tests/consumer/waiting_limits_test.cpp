@@ -162,14 +162,18 @@ TEST(WaitingLimits, NoJobOfALostPartitionWaitsAnyLonger) {
 TEST(WaitingLimits, NothingMoreIsComputedOfALostPartition) {
     Rig rig;
     rig.source.add(job("long", R"(,"max_tokens":190,"ignore_eos":true)"));
+    std::promise<void> started;
     std::promise<void> lost;
     rig.source.after(1, [&](RevocationHandler& handler) {
+        started.get_future().wait();
         handler.lost({tests::partition});
         lost.set_value();
     });
     int steps = 0;
     rig.observer.at_step = [&](const engine::EngineStats&) {
-        if (++steps == 1) lost.get_future().wait();
+        if (++steps > 1) return;
+        started.set_value();
+        lost.get_future().wait();
     };
     rig.observer.at_gauges = [&, turn = 0](const PipelineGauges& gauges) mutable {
         turn = gauges.in_flight == 0 ? turn + 1 : 0;
