@@ -64,6 +64,11 @@ public:
         if (deliveries.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return deliveries;
     }
+    // Called for each job that waits, with its offset.
+    std::function<void(std::int64_t offset)> sees_wait = nullptr;
+    void waits(const schema::Source& source, consumer::Epoch) override {
+        if (sees_wait) sees_wait(source.offset);
+    }
     bool exhausted() const override { return !stays_open_ && records_.empty() && actions_.empty(); }
     std::optional<std::int64_t> backlog() override { return static_cast<std::int64_t>(records_.size()); }
     void close(consumer::RevocationHandler& handler, Clock::time_point deadline) override {
