@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,9 +34,9 @@ class Model {
 public:
     // Reads config.json and the safetensors files of a folder and packs the weights into the backend. Throws std::runtime_error that names
     // file, key and value if anything is unsupported or broken. Allocates activations for rows_max rows per step and sample_rows_max rows
-    // of logits.
+    // of logits, and a table of positions for at most context_max tokens, to which the context is limited.
     static std::unique_ptr<Model> load(const std::filesystem::path& folder, kernels::Backend& backend, std::int64_t rows_max,
-                                       std::int64_t sample_rows_max);
+                                       std::int64_t sample_rows_max, std::int64_t context_max = std::numeric_limits<std::int64_t>::max());
     virtual ~Model() = default;
 
     virtual const ModelConfig& config() const = 0;

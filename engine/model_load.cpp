@@ -141,7 +141,7 @@ kernels::WeightPart weight_part(const Tensor& tensor, std::int64_t out_features,
 }
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels::Backend& backend, std::int64_t rows_max,
-                                   std::int64_t sample_rows_max) {
+                                   std::int64_t sample_rows_max, std::int64_t context_max) {
     ModelParts parts{.config = ModelConfig::load(folder),
                      .layout = {},
                      .checkpoint = std::make_unique<Checkpoint>(folder),
@@ -150,8 +150,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     parts.layout = layout_of(parts.config);
     untie_own_head(parts.config, parts.layout, *parts.checkpoint);
     check_checkpoint(parts.config, parts.layout, *parts.checkpoint);
-    const std::size_t block_bytes = backend.kv_block_bytes(kv_shape_of(parts.config));
-    limit_context(parts.config, block_bytes / static_cast<std::size_t>(backend.block_size()), backend.info().memory_total);
+    limit_context(parts.config, context_max);
 
     ContentHash hash;
     const auto config_text = read_text(folder / "config.json");

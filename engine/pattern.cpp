@@ -52,7 +52,7 @@ private:
     }
     std::size_t emit(Pattern::Instruction instruction) {
         if (size() >= program_max)
-            fail("the pattern is too large");
+            fail(fmt::format("the pattern is too large: it needs more than {} instructions", program_max));
         else
             pattern_.program_.push_back(instruction);
         return size() - 1;
@@ -75,16 +75,18 @@ private:
     }
 
     void alternatives(int depth) {
-        if (depth > depth_max) return fail("groups are nested too deeply");
-        const std::size_t begin = size();
-        sequence(depth);
-        if (!more() || !take("|")) return;
-        insert_fork(begin);
-        const std::size_t jump = emit({Op::jump});
-        if (!error_.empty()) return;
-        at(begin).second = size();
-        alternatives(depth + 1);
-        at(jump).first = size();
+        if (depth > depth_max) return fail(fmt::format("groups are nested more than {} deep", depth_max));
+        std::vector<std::size_t> jumps;  // each from the end of an alternative to the end of the last one
+        while (true) {
+            const std::size_t begin = size();
+            sequence(depth);
+            if (!more() || !take("|")) break;
+            insert_fork(begin);
+            jumps.push_back(emit({Op::jump}));
+            if (!error_.empty()) return;
+            at(begin).second = size();
+        }
+        for (const std::size_t jump : jumps) at(jump).first = size();
     }
 
     void sequence(int depth) {

@@ -81,11 +81,13 @@ constexpr std::int64_t rows_per_growth = 512;
 
 }  // namespace
 
-void limit_context(ModelConfig& config, std::size_t kv_token_bytes, std::size_t memory_bytes) {
+void limit_context(ModelConfig& config, std::int64_t context_max) {
     if (config.rope.kind == RopeConfig::Kind::none) return;  // the checkpoint has a row for each position
-    const std::size_t position_bytes = kv_token_bytes + static_cast<std::size_t>(config.head_dim) * sizeof(float);
-    const std::size_t positions = std::max<std::size_t>(memory_bytes / position_bytes, 1);
-    if (positions < static_cast<std::size_t>(config.max_positions)) config.max_positions = static_cast<std::int64_t>(positions);
+    config.max_positions = std::min(config.max_positions, std::max<std::int64_t>(context_max, 1));
+}
+
+std::size_t rope_row_bytes(const ModelConfig& config) {
+    return config.rope.kind == RopeConfig::Kind::none ? 0 : static_cast<std::size_t>(config.head_dim) * sizeof(float);
 }
 
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t head_dim, std::int64_t length) {
@@ -122,7 +124,7 @@ RopeTable::RopeTable(const ModelConfig& config, kernels::Backend& backend, std::
       ring_(rope_.kind == RopeConfig::Kind::dynamic ? 2 * rows_max : 0),
       fixed_frequencies_(rope_frequencies(rope_, head_dim_, 0)),
       backend_(backend) {
-    if (positions_ > 0) buffer_ = backend.allocate(static_cast<std::size_t>((positions_ + ring_) * head_dim_) * sizeof(float));
+    if (positions_ > 0) buffer_ = backend.allocate(static_cast<std::size_t>(positions_ + ring_) * rope_row_bytes(config));
 }
 
 kernels::Matrix RopeTable::matrix() const {

@@ -13,9 +13,12 @@
 
 namespace lorry::engine {
 
-// Lowers max_positions of a model with rope to what memory_bytes can hold: a position takes kv_token_bytes of the KV cache and a row of the
-// table.
-void limit_context(ModelConfig& config, std::size_t kv_token_bytes, std::size_t memory_bytes);
+// Lowers max_positions of a model with rope to context_max tokens, at least one. Frequencies keep the configured context, so rows of the
+// positions that are left do not change.
+void limit_context(ModelConfig& config, std::int64_t context_max);
+
+// The bytes of one position in the table; 0 for models without rope.
+std::size_t rope_row_bytes(const ModelConfig& config);
 
 struct RopeFrequencies {
     std::vector<float> inverse;     // [head_dim / 2] radians per position

@@ -40,6 +40,18 @@ std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> back
     return wishes.watch ? wishes.watch(std::move(backend)) : std::move(backend);
 }
 
+// The context of the model, limited to what the KV cache can hold. Throws std::runtime_error if the weights do not fit into the machine.
+std::int64_t context_that_fits(const Settings& settings, const kernels::Backend& backend) {
+    const kernels::DeviceInfo device = backend.info();
+    const FreeMemory memory = device.has_own_memory ? FreeMemory{.bytes = device.memory_free, .of = MemoryOf::device}
+                                                    : FreeMemory{.bytes = memory_available(), .of = MemoryOf::machine};
+    engine::ModelReport model = engine::inspect_model(settings.model);
+    const std::size_t bytes = fit_to_memory(settings, memory, kv_token_bytes_of(backend, engine::kv_shape_of(model.config)), model);
+    const auto obstacle = weights_obstacle(bytes, memory.bytes);
+    if (obstacle && !device.has_own_memory) throw std::runtime_error(settings.model + ": " + *obstacle);
+    return model.config.max_positions;
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::size_t kv_token_bytes, std::int64_t context, MemoryOf memory) {
@@ -143,11 +155,8 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(step_tokens_of(settings, backend_->info()), settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
-    if (!backend_->info().has_own_memory) {
-        const auto obstacle = weights_obstacle(weight_bytes_of(settings, engine::inspect_model(settings.model)));
-        if (obstacle) throw std::runtime_error(settings.model + ": " + *obstacle);
-    }
-    model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
+    const std::int64_t context = context_that_fits(settings, *backend_);
+    model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max(), context);
     divide_memory(wishes);
     replace_engine(options_);
 
@@ -211,9 +220,7 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
 
 std::string EngineSetup::storage() const { return storage_name(storage_options(settings_)); }
 
-std::size_t EngineSetup::kv_token_bytes() const {
-    return backend_->kv_block_bytes(model_->kv_shape()) / static_cast<std::size_t>(backend_->block_size());
-}
+std::size_t EngineSetup::kv_token_bytes() const { return kv_token_bytes_of(*backend_, model_->kv_shape()); }
 
 engine::Engine& EngineSetup::replace_engine(const engine::EngineOptions& options) {
     engine_.reset();

@@ -1,24 +1,39 @@
-// Compares the weights with the memory that is free.
+// Compares the model with the memory that is free.
 #include "ops/weight_memory.h"
+
+#include <algorithm>
 
 #include <fmt/format.h>
 
-#include "ops/engine_setup.h"
-#include "ops/machine.h"
+#include "engine/rope.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
 
-std::size_t weight_bytes_of(const Settings& settings, const engine::ModelReport& model) {
-    const std::int64_t projections = model.parameters - model.embedding_parameters;
-    return kernels::stored_bytes(storage_options(settings), static_cast<std::size_t>(projections),
-                                 static_cast<std::size_t>(model.embedding_parameters));
+std::size_t kv_token_bytes_of(const kernels::Backend& backend, const kernels::KvShape& shape) {
+    return backend.kv_block_bytes(shape) / static_cast<std::size_t>(backend.block_size());
 }
 
-std::optional<std::string> weights_obstacle(std::size_t weight_bytes) {
-    const std::size_t available = memory_available();
+std::size_t fit_to_memory(const Settings& settings, const FreeMemory& memory, std::size_t kv_token_bytes, engine::ModelReport& model) {
+    engine::ModelConfig& config = model.config;
+    const std::int64_t projections = model.parameters - model.embedding_parameters;
+    const std::size_t weights = kernels::stored_bytes(storage_options(settings), static_cast<std::size_t>(projections),
+                                                      static_cast<std::size_t>(model.embedding_parameters));
+    // A cache of the setting's size has the table beside it; otherwise both share what is left.
+    const std::size_t row_bytes = engine::rope_row_bytes(config);
+    const std::size_t position_bytes = kv_token_bytes + (settings.kv_memory ? 0 : row_bytes);
+    const std::size_t left = memory.bytes - std::min(memory.bytes, weights);
+    const std::size_t cache = plan_memory(settings, left, position_bytes, config.max_positions, memory.of).kv_bytes;
+    engine::limit_context(config, static_cast<std::int64_t>(cache / position_bytes));
+    return weights + static_cast<std::size_t>(config.max_positions) * row_bytes;
+}
+
+std::optional<std::string> weights_obstacle(std::size_t weight_bytes, std::size_t available) {
     if (weight_bytes <= available) return std::nullopt;
-    return fmt::format("the weights need {}, this machine has {} free", show_bytes(weight_bytes), show_bytes(available));
+    return fmt::format(
+        "the weights and the table of positions need {}, this machine has {} free: store the weights in a narrower format (--quantize), or "
+        "limit the context with a smaller --kv-memory",
+        show_bytes(weight_bytes), show_bytes(available));
 }
 
 }  // namespace lorry::ops

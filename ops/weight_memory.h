@@ -1,4 +1,5 @@
-// Whether a model's weights fit into the machine's memory. Called by EngineSetup before it loads them, and by `check-model`.
+// Whether a model fits into memory, and with how many tokens of context. Called by EngineSetup before it loads the model, and by
+// `check-model`.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +7,22 @@
 #include <string>
 
 #include "engine/model.h"
-#include "ops/settings.h"
+#include "ops/engine_setup.h"
 
 namespace lorry::ops {
 
-// The bytes of the weights as they are stored on the device.
-std::size_t weight_bytes_of(const Settings& settings, const engine::ModelReport& model);
-// Why weights of that size cannot be loaded; nullopt: they can.
-std::optional<std::string> weights_obstacle(std::size_t weight_bytes);
+// The size of one cached token, in all layers.
+std::size_t kv_token_bytes_of(const kernels::Backend& backend, const kernels::KvShape& shape);
+
+struct FreeMemory {
+    std::size_t bytes = 0;  // before the weights are loaded
+    MemoryOf of = MemoryOf::machine;
+};
+
+// Limits the context of a model with rotary positions to the tokens that the KV cache can hold. Returns the bytes of the weights, as they
+// are stored on the device, and of the table of these positions. kv_token_bytes: the size of one cached token.
+std::size_t fit_to_memory(const Settings& settings, const FreeMemory& memory, std::size_t kv_token_bytes, engine::ModelReport& model);
+// Why weights and a table of that size cannot be loaded into what is available, both in bytes; nullopt: they can.
+std::optional<std::string> weights_obstacle(std::size_t weight_bytes, std::size_t available);
 
 }  // namespace lorry::ops

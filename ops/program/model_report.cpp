@@ -8,11 +8,9 @@
 #include <fmt/format.h>
 
 #include "consumer/file/listed.h"
-#include "engine/rope.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/cuda/shapes.h"
-#include "kernels/processors.h"
 #include "ops/engine_setup.h"
 #include "ops/machine.h"
 #include "ops/units.h"
@@ -85,22 +83,21 @@ std::size_t kv_token_bytes(const kernels::KvShape& shape, const kernels::CpuOpti
     }
     const auto backend = kernels::make_cpu_backend(
         {.threads = options.threads, .isa = options.isa, .storage = {.weights = options.storage.weights, .kv = kv}});
-    return backend->kv_block_bytes(shape) / static_cast<std::size_t>(backend->block_size());
+    return kv_token_bytes_of(*backend, shape);
 }
 
 void check_memory(const Settings& settings, ModelCheck& check) {
-    ModelConfig& config = check.model.config;
-    check.weight_bytes = weight_bytes_of(settings, check.model);
+    const ModelConfig& config = check.model.config;
     check.kv_token_bytes = kv_token_bytes(engine::kv_shape_of(config), cpu_options(settings));
     check.memory_limit = memory_limit();
     check.memory_available = memory_available();
     const std::int64_t configured = config.max_positions;
-    engine::limit_context(config, check.kv_token_bytes, kernels::machine_memory());
+    check.weight_bytes = fit_to_memory(settings, {.bytes = check.memory_available}, check.kv_token_bytes, check.model);
     if (config.max_positions < configured) {
-        check.remarks.push_back(fmt::format("the context is limited to {} tokens of {}, as memory holds no more",
+        check.remarks.push_back(fmt::format("the context is limited to {} tokens of {}, as the KV cache holds no more",
                                             show_count(config.max_positions), show_count(configured)));
     }
-    if (auto obstacle = weights_obstacle(check.weight_bytes)) {
+    if (auto obstacle = weights_obstacle(check.weight_bytes, check.memory_available)) {
         check.problems.push_back(std::move(*obstacle));
         return;
     }

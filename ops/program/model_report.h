@@ -31,7 +31,7 @@ struct ModelCheck {
     std::vector<std::string> remarks;   // what works but is worth knowing
     bool has_tokenizer = false;
     bool has_chat_template = false;
-    std::size_t weight_bytes = 0;  // as stored on the device
+    std::size_t weight_bytes = 0;  // of the weights and the table of positions, as stored on the device
     std::size_t kv_token_bytes = 0;
     std::size_t memory_limit = 0;
     std::size_t memory_available = 0;

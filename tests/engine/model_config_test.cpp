@@ -183,16 +183,18 @@ TEST(ModelConfig, AContextBeyondTheLimitOfSizesIsRefused) {
     EXPECT_THAT(limit(R"("rope_parameters":{"rope_type":"linear","factor":2})"), testing::HasSubstr("rope_parameters"));
 }
 
-TEST(ModelConfig, TheContextIsLimitedToWhatMemoryHolds) {
-    ModelConfig config = parse("llama", R"("head_dim":32768,"max_position_embeddings":268435456)");
-    engine::limit_context(config, 1 << 20, std::size_t{64} << 30);
-    EXPECT_EQ(config.max_positions, (std::int64_t{64} << 30) / ((1 << 20) + 4 * 32768));
-    engine::limit_context(config, 1, std::numeric_limits<std::size_t>::max());
-    EXPECT_EQ(config.max_positions, (std::int64_t{64} << 30) / ((1 << 20) + 4 * 32768)) << "it is never raised";
-    engine::limit_context(config, std::size_t{1} << 40, 1);
+TEST(ModelConfig, TheContextIsLimitedButNotThatOfLearnedPositions) {
+    ModelConfig config = parse("llama", R"("max_position_embeddings":1000,"rope_scaling":{"rope_type":"dynamic","factor":2})");
+    EXPECT_EQ(config.max_positions, 2000);
+    engine::limit_context(config, 1500);
+    EXPECT_EQ(config.max_positions, 1500);
+    EXPECT_EQ(config.rope.original_max_positions, 1000) << "frequencies do not depend on the limit";
+    engine::limit_context(config, 1600);
+    EXPECT_EQ(config.max_positions, 1500) << "it is never raised";
+    engine::limit_context(config, 0);
     EXPECT_EQ(config.max_positions, 1);
     ModelConfig learned = parse("gpt2");
-    engine::limit_context(learned, std::size_t{1} << 40, 1);
+    engine::limit_context(learned, 1);
     EXPECT_EQ(learned.max_positions, 1024) << "the checkpoint has a row for each";
 }
 

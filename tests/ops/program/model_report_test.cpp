@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/processors.h"
 #include "ops/engine_setup.h"
+#include "ops/weight_memory.h"
 #include "schema/json.h"
 #include "tests/support/tiny_model.h"
 
@@ -22,14 +22,16 @@ TEST(ModelReport, TellsShapesMemoryAndWhichAdaptersWouldBeRefused) {
     EXPECT_TRUE(check.has_tokenizer);
     EXPECT_TRUE(check.has_chat_template);
     const engine::ModelConfig& config = check.model.config;
-    EXPECT_EQ(check.weight_bytes, static_cast<std::size_t>(check.model.parameters) * 2);
+    const std::size_t table = static_cast<std::size_t>(config.max_positions * config.head_dim) * sizeof(float);
+    const std::size_t parameters = check.weight_bytes - table;
+    EXPECT_EQ(parameters, static_cast<std::size_t>(check.model.parameters) * 2);
     // int4: 4.5 bits a weight, but a byte for each of the embeddings.
     settings.quantize = "int4";
     const auto embeddings = static_cast<std::size_t>(check.model.embedding_parameters);
-    EXPECT_EQ(check_model(settings).weight_bytes, embeddings + (check.weight_bytes / 2 - embeddings) * 9 / 16);
+    EXPECT_EQ(check_model(settings).weight_bytes, table + embeddings + (parameters / 2 - embeddings) * 9 / 16);
     // fp8: embeddings stay bfloat16.
     settings.quantize = "fp8";
-    EXPECT_EQ(check_model(settings).weight_bytes, check.weight_bytes / 2 + embeddings);
+    EXPECT_EQ(check_model(settings).weight_bytes, table + parameters / 2 + embeddings);
     // As the cache stores them: values in whole vectors of 16; with int8, three words beside keys and values.
     const std::int64_t elements = config.head_dim + (config.head_dim + 15) / 16 * 16;
     EXPECT_EQ(check.kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * elements * 2));
@@ -72,25 +74,64 @@ TEST(ModelReport, RemarksThatAHeadIsUsedAlthoughTheConfigTiesIt) {
     EXPECT_THAT(check_model(settings).remarks, testing::Contains(head_untied_remark));
 }
 
-// Pins: check-model said that a context was fine for which `run` wrote out of a table's bounds.
-TEST(ModelReport, LimitsTheContextToWhatMemoryHoldsAsRunDoes) {
+engine::ModelReport one_layer_of(std::int64_t positions) {
+    engine::ModelReport model;
+    model.config.layers = 1;
+    model.config.kv_heads = 1;
+    model.config.head_dim = 64;
+    model.config.max_positions = positions;
+    model.config.rope.kind = engine::RopeConfig::Kind::standard;
+    return model;
+}
+
+// Pins: the context was limited by the machine's memory alone. For a small cache, check-model said that a model was fine whose table of
+// positions then took gigabytes.
+TEST(ModelReport, LimitsTheContextToWhatTheCacheHoldsAsRunDoes) {
     const tests::TinyModel tiny;
     schema::Json config = schema::Json::parse(tests::read_whole(tiny.model / "config.json")).value();
     config.set("max_position_embeddings", 1 << 28);
-    config.set("rope_scaling", schema::Json::object({{"rope_type", "dynamic"}, {"factor", 1.0}}));
+    config.set("rope_scaling", schema::Json::object({{"rope_type", "linear"}, {"factor", 1.0}}));
     tests::write_text(tiny.model / "config.json", config.dump());
     Settings settings;
     settings.model = tiny.model;
     settings.device = "cpu";
     settings.kv_memory = Bytes{1 << 20};
     const ModelCheck check = check_model(settings);
+    EXPECT_TRUE(check.problems.empty());
     const engine::ModelConfig& checked = check.model.config;
-    const std::size_t position_bytes = check.kv_token_bytes + static_cast<std::size_t>(checked.head_dim) * sizeof(float);
-    const std::size_t positions = std::min<std::size_t>(1 << 28, kernels::machine_memory() / position_bytes);
-    EXPECT_EQ(checked.max_positions, static_cast<std::int64_t>(positions));
-    EXPECT_EQ(show(check).find("the context is limited to") != std::string::npos, positions < 1 << 28);
-    const EngineSetup setup(settings);
+    EXPECT_EQ(checked.max_positions, static_cast<std::int64_t>((1 << 20) / check.kv_token_bytes));
+    EXPECT_THAT(show(check), testing::HasSubstr("the context is limited to"));
+    EngineSetup setup(settings);
     EXPECT_EQ(setup.model().config().max_positions, checked.max_positions);
+    EXPECT_LE(setup.engine().context_max(), checked.max_positions);
+    EXPECT_LT(setup.model().weight_bytes(), check.weight_bytes + (1 << 20));
+}
+
+TEST(ModelReport, WeighsTheTableOfPositions) {
+    constexpr std::size_t row_bytes = 64 * sizeof(float);
+    Settings settings;
+    settings.kv_memory = Bytes{std::size_t{1} << 30};
+    engine::ModelReport model = one_layer_of(1 << 28);
+    constexpr FreeMemory memory{.bytes = std::size_t{2} << 30};
+    // A cache of the setting's size.
+    EXPECT_EQ(fit_to_memory(settings, memory, 256, model), (std::size_t{1} << 22) * row_bytes);
+    EXPECT_EQ(model.config.max_positions, 1 << 22);
+    model = one_layer_of(1024);
+    EXPECT_EQ(fit_to_memory(settings, memory, 256, model), 1024 * row_bytes);
+    EXPECT_EQ(model.config.max_positions, 1024);
+    // Without the setting, table and cache share half of what the weights leave free.
+    settings.kv_memory.reset();
+    model = one_layer_of(1 << 28);
+    model.parameters = std::int64_t{1} << 29;  // 1 GiB
+    EXPECT_EQ(fit_to_memory(settings, memory, 256, model), (std::size_t{1} << 30) + (std::size_t{1} << 20) * row_bytes);
+    EXPECT_EQ(model.config.max_positions, 1 << 20);
+    // Learned positions are weights.
+    model = one_layer_of(1 << 28);
+    model.config.rope.kind = engine::RopeConfig::Kind::none;
+    EXPECT_EQ(fit_to_memory(settings, memory, 256, model), 0U);
+    EXPECT_EQ(model.config.max_positions, 1 << 28);
+    EXPECT_FALSE(weights_obstacle(10'000, 10'000));
+    EXPECT_THAT(weights_obstacle(3 << 20, 1 << 20).value(), testing::HasSubstr("the table of positions need 3.0 MiB"));
 }
 
 // Pins: a link to a device was read until memory ran out.
