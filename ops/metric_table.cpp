@@ -21,11 +21,11 @@ constexpr std::array job_rows = {
     Metric{.name = "lorry_jobs_total",
            .type = counter,
            .unit = "jobs",
-           .label = "state",
+           .labels = {"state"},
            .value =
                [](F f) {
                    std::vector<Metric::Sample> samples;
-                   for (const auto& [state, count] : f.jobs) samples.push_back({schema::name_of(state), number(count)});
+                   for (const auto& [state, count] : f.jobs) samples.push_back({{schema::name_of(state)}, number(count)});
                    return samples;
                },
            .help = "Jobs that ended, by how: completed, failed, expired or cancelled",
@@ -253,17 +253,19 @@ constexpr std::array kafka_rows = {
     Metric{.name = "lorry_partition_unreadable_offset",
            .type = gauge,
            .unit = "offset",
-           .label = "partition",
+           .labels = {"partition", "codec"},
            .value =
                [](F f) {
                    std::vector<Metric::Sample> samples;
                    for (const auto& record : f.kafka.unreadable)
-                       samples.push_back({std::to_string(record.partition), number(record.offset)});
+                       samples.push_back({{std::to_string(record.partition), record.codec}, number(record.offset)});
                    return samples;
                },
            .help = "Offset of a record that cannot be read, at which its partition is blocked",
-           .watch = "Absent while all records can be read. The log (`kafka`) and /healthz name the reason; "
-                    "[operate.md](operate.md#a-record-that-cannot-be-read-poison-record) describes the recovery."},
+           .watch =
+               "Absent while all records can be read. `codec` is the one that failed (`gzip`, `snappy`, `lz4`, `zstd`), `unknown` if Kafka "
+               "does not define it, and `none` if the batch is damaged otherwise. The log (`kafka`) and /healthz name the reason; "
+               "[operate.md](operate.md#a-record-that-cannot-be-read-poison-record) describes the recovery."},
     Metric{.name = "lorry_commit_metadata_characters",
            .type = gauge,
            .unit = "characters",
@@ -341,11 +343,11 @@ constexpr std::array kafka_rows = {
     Metric{.name = "lorry_stable_offset_stall_seconds",
            .type = gauge,
            .unit = "seconds",
-           .label = "topic",
+           .labels = {"topic"},
            .value =
                [](F f) {
-                   return std::vector<Metric::Sample>{{"jobs", seconds_of(f.kafka.stall_jobs)},
-                                                      {"results", seconds_of(f.kafka.stall_results)}};
+                   return std::vector<Metric::Sample>{{{"jobs"}, seconds_of(f.kafka.stall_jobs)},
+                                                      {{"results"}, seconds_of(f.kafka.stall_results)}};
                },
            .help = "The longest that readers of committed records have waited in a partition of this topic for a transaction to end",
            .watch = "More than a minute: a worker died with an open transaction and did not come back. Start a worker under its "
@@ -404,8 +406,11 @@ constexpr std::array process_rows = {
     Metric{.name = "lorry_build_info",
            .type = gauge,
            .unit = "1",
-           .label = "version",
-           .value = [](F f) { return std::vector<Metric::Sample>{{f.version, 1.0}}; },
+           .labels = {"version"},
+           .value =
+               [](F f) {
+                   return std::vector<Metric::Sample>{{{f.version}, 1.0}};
+               },
            .help = "The program's version, as a label"},
     Metric{.name = "process_peak_resident_memory_bytes",
            .type = gauge,

@@ -59,17 +59,17 @@ struct Figures {
 struct Metric {
     enum class Type : std::uint8_t { counter, gauge, histogram };
     struct Sample {
-        std::string label;  // the value of the row's label
+        std::vector<std::string> labels;  // the values of the row's labels, in their order
         double value = 0.0;
     };
     using Number = double (*)(const Figures&);
-    using Samples = std::vector<Sample> (*)(const Figures&);  // of a metric with a label
+    using Samples = std::vector<Sample> (*)(const Figures&);  // of a metric with labels
     using Times = TimeHistogram Figures::*;
 
-    const char* name;        // base units; a counter's ends in _total
+    const char* name;  // base units; a counter's ends in _total
     Type type;
-    const char* unit;        // "jobs"
-    const char* label = "";  // its name: "state"
+    const char* unit;                     // "jobs"
+    std::array<const char*, 2> labels{};  // their names: "state"; those beyond the last are null
     std::variant<Number, Samples, Times> value;
     const char* help;        // a sentence, for /metrics and docs/metrics.md
     const char* watch = "";  // sentences for docs/metrics.md: what a value means for whoever operates the worker

@@ -23,7 +23,7 @@ prometheus::MetricType type_of(Metric::Type type) {
     CHECK(false, "every type of metric is one of Prometheus'");
 }
 
-// A row's metrics: one, or one for each value of its label.
+// A row's metrics: one, or one for each combination of its labels' values.
 struct Collector {
     const Metric& row;
     const Figures& figures;
@@ -36,9 +36,9 @@ struct Collector {
     std::vector<ClientMetric> operator()(Metric::Number number) const { return {metric(number(figures))}; }
     std::vector<ClientMetric> operator()(Metric::Samples samples) const {
         std::vector<ClientMetric> metrics;
-        for (const auto& [label, value] : samples(figures)) {
+        for (const auto& [labels, value] : samples(figures)) {
             metrics.push_back(metric(value));
-            metrics.back().label.push_back({row.label, label});
+            for (std::size_t i = 0; i < labels.size(); ++i) metrics.back().label.push_back({row.labels[i], labels[i]});
         }
         return metrics;
     }

@@ -7,13 +7,10 @@
 
 #include "schema/codec.h"
 #include "schema/codec_body.h"
+#include "schema/epoch_unit.h"
 
 namespace lorry::schema {
 namespace {
-
-// In milliseconds since 1970. Seconds until the year 5138 are below, microseconds since 1973 above.
-constexpr std::int64_t deadline_min = 100'000'000'000;
-constexpr std::int64_t deadline_max = 100'000'000'000'000;
 
 std::string supported_urls() {
     std::string urls;
@@ -54,10 +51,9 @@ FieldError read_deadline(const JobRecord& record, std::optional<Timestamp>& dead
     std::int64_t since_epoch = 0;
     const auto [end, failed] = std::from_chars(value->data(), value->data() + value->size(), since_epoch);
     const bool is_number = failed == std::errc() && end == value->data() + value->size() && since_epoch >= 0;
-    if (!is_number || since_epoch < deadline_min || since_epoch > deadline_max) {
-        const char* mistake = !is_number                   ? ""
-                              : since_epoch < deadline_min ? ", which looks like seconds"
-                                                           : ", which looks like microseconds or nanoseconds";
+    const std::string_view unit = unit_since_epoch(since_epoch);
+    if (!is_number || unit != "milliseconds") {
+        const std::string mistake = is_number ? fmt::format(", which looks like {}", unit) : "";
         return bad_header(deadline_header,
                           fmt::format("header 'deadline' is '{}'{}; allowed is a decimal number of milliseconds since 1970-01-01 UTC",
                                       shortened(repair_utf8(*value)), mistake));

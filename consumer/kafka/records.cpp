@@ -117,9 +117,12 @@ std::optional<UnreadableRecord> unreadable_record(const rd_kafka_message_t& mess
     constexpr std::array<std::pair<std::string_view, std::string_view>, 4> codecs = {
         {{"codec 0x1", "gzip"}, {"codec 0x2", "snappy"}, {"codec 0x3", "lz4"}, {"codec 0x4", "zstd"}}};
     std::string reason = rd_kafka_message_errstr(&message);
+    std::string codec = reason.find("codec 0x") == std::string::npos ? "none" : "unknown";
     for (const auto& [number, name] : codecs) {
         const std::size_t at = reason.find(number);
-        if (at != std::string::npos) reason.insert(at + number.size(), fmt::format(", {}", name));
+        if (at == std::string::npos) continue;
+        reason.insert(at + number.size(), fmt::format(", {}", name));
+        codec = name;
     }
     if (message.err == RD_KAFKA_RESP_ERR__BAD_COMPRESSION)
         reason += " (or it unpacks to more than `receive.message.max.bytes`, which can be set in [kafka])";
@@ -129,6 +132,7 @@ std::optional<UnreadableRecord> unreadable_record(const rd_kafka_message_t& mess
                             .partition = message.partition,
                             .offset = std::max(position, batch),
                             .batch = batch,
+                            .codec = std::move(codec),
                             .reason = std::move(reason)};
 }
 

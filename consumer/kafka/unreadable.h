@@ -15,6 +15,7 @@ struct UnreadableRecord {
     std::int32_t partition = 0;
     std::int64_t offset = 0;  // the first record that cannot be read
     std::int64_t batch = 0;   // where the client says that its batch begins; the records of a batch share this
+    std::string codec;        // the codec that failed: "zstd"; "unknown": not one of Kafka's; "none": the batch is damaged otherwise
     std::string reason;       // the client's words, with the codec's name
 };
 

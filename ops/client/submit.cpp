@@ -21,6 +21,7 @@
 #include "ops/progress_bar.h"
 #include "ops/signals.h"
 #include "ops/units.h"
+#include "schema/epoch_unit.h"
 
 namespace lorry::ops {
 namespace {
@@ -28,6 +29,7 @@ namespace {
 constexpr std::int64_t bad_lines_shown = 20;
 // More than this may not fit into a partition, together with headers and other records.
 constexpr std::size_t embedded_bytes_noted = 4u << 20;
+constexpr std::chrono::hours deadline_longest{366 * 24};  // more is likely a point in time
 
 std::string show_bad(const BadLine& bad) { return fmt::format("line {}: {}", bad.line, bad.reason); }
 
@@ -40,7 +42,7 @@ public:
         app.add_flag("--resume", resume_, "with --batch: sends only the missing jobs, after an interrupted submit");
         app.add_option("--retry-failed", retried_batch_, "sends the jobs that failed in that batch again, as a new batch")
             ->type_name("ID");
-        app.add_option("--deadline", deadline_, "jobs that have not ended after this time expire, such as 2h (default: none)")
+        app.add_option("--deadline", deadline_, "jobs that have not ended after this time expire, such as 2h; up to a year (default: none)")
             ->type_name("TIME");
         app.add_option("--tenant", tenant_, "whose jobs they are; tenants share no prompts in the prefix cache (default: none)")
             ->type_name("NAME");
@@ -89,12 +91,7 @@ private:
             throw UsageError("--retry-failed makes a new batch: give another --batch");
         if (batch_id_.empty()) batch_id_ = make_batch_id();
         if (const auto error = batch_id_error(batch_id_)) throw UsageError("--batch: " + *error);
-        if (!deadline_.empty()) {
-            const auto time = parse_duration(deadline_);
-            if (!time || time->count() == 0)
-                throw UsageError(fmt::format("--deadline is '{}'; allowed is a time such as 20min or 2h", deadline_));
-            deadline_at_ = now() + *time;
-        }
+        if (!deadline_.empty()) deadline_at_ = now() + deadline_from_now();
         if (tenant_.size() > schema::id_bytes_max || !schema::is_valid_utf8(tenant_)) {
             throw UsageError(fmt::format("--tenant is '{}'; allowed is UTF-8 of up to {} bytes", schema::repair_utf8(tenant_.substr(0, 80)),
                                          schema::id_bytes_max));
@@ -103,6 +100,16 @@ private:
             wait_time_ = parse_duration(timeout_);
             if (!wait_time_) throw UsageError(fmt::format("--timeout is '{}'; allowed is a time such as 30s or 2h", timeout_));
         }
+    }
+
+    // The time of --deadline. Throws UsageError if it is no duration, or a point in time.
+    std::chrono::milliseconds deadline_from_now() const {
+        const auto time = parse_duration(deadline_);
+        if (time && time->count() > 0 && *time <= deadline_longest) return *time;
+        const auto number = parse_integer(deadline_);
+        const bool is_point = number && std::chrono::seconds(*number) > deadline_longest;
+        throw UsageError(fmt::format("--deadline is '{}'{}; allowed is a time from now of up to a year, such as 20min or 2h", deadline_,
+                                     is_point ? fmt::format(", which looks like {} since 1970", schema::unit_since_epoch(*number)) : ""));
     }
 
     // Refuses a batch id that is in use: all its jobs would run twice.

@@ -174,8 +174,12 @@ std::string settings_page() {
 }
 
 std::string line_of(const Metric& metric) {
-    const std::string label = *metric.label == '\0' ? "" : fmt::format("{{{}}}", metric.label);
-    return fmt::format("| `{}{}` | {} | {} | {} |\n", metric.name, label, name_of(metric.type), metric.unit,
+    std::string labels;
+    for (const char* label : metric.labels) {
+        if (label != nullptr) labels += (labels.empty() ? "" : ",") + std::string(label);
+    }
+    if (!labels.empty()) labels = "{" + labels + "}";
+    return fmt::format("| `{}{}` | {} | {} | {} |\n", metric.name, labels, name_of(metric.type), metric.unit,
                        sentences(metric.help, metric.watch));
 }
 

@@ -5,21 +5,27 @@
 
 For each attack, a new worker first runs the honest jobs alone and then the same jobs right after the stranger's. The goals are 3 times the
 quiet time, and a worker's memory that grows by no more than its window for jobs (in-flight-bytes). The tests of the same attacks without a
-clock are HostileJobs, LargeJobs and CarefulStartsTest.
+clock are HostileJobs, LargeJobs, CarefulStartsTest, AdapterPattern, HttpServer and UnpackingTest.
 """
 
 import argparse
+import contextlib
 import json
+import resource
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 root = Path(__file__).resolve().parents[2]
 lorry = str(root / "build/lorry")
 model = root / "ops/example/model"
+adapter = root / "ops/example/adapters/language"
 
 HONEST = 200
 IN_FLIGHT_MIB = 256
@@ -45,33 +51,82 @@ def ids(count, first=0):
     return [5 + (first + i * 7) % 4000 for i in range(count)]
 
 
-def many(count, make):
-    return [make(f"bad-{i}", i) for i in range(count)]
+# An attack with jobs. All pass the checks of `lorry submit`; the worker refuses some by their weight.
+def jobs(count, make):
+    return lambda worker, cleanup: worker.submit("bad", [make(f"bad-{i}", i) for i in range(count)], wait=False)
 
 
-# The stranger's jobs by the name of the attack. All pass the checks of `lorry submit`; the worker refuses some by their weight.
+# 20 adapters whose patterns take nearly all the steps that an adapter may take, half a second each, and a job for each.
+def slow_patterns(worker, cleanup):
+    for i in range(20):
+        folder = worker.adapters / f"slow-{i}"
+        shutil.copytree(adapter, folder)
+        config = json.loads((adapter / "adapter_config.json").read_text())
+        config.update({"exclude_modules": "(?:.(?!(?:.?.?){1000}zzz))*zzz", "lora_alpha": 8 + i})
+        (folder / "adapter_config.json").write_text(json.dumps(config))
+    subprocess.run([lorry, "adapters", "add", "--all", str(worker.adapters), "--adapters", str(worker.adapters), "--model", str(model),
+                    *worker.kafka], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    jobs(20, lambda name, i: completion(name, model=f"slow-{i}"))(worker, cleanup)
+
+
+# 1,100 connections that ask for nothing, beside clients that ask for many pages and read none. They last until the honest jobs have ended.
+def idle_connections(worker, cleanup):
+    for i in range(1_110):
+        client = cleanup.enter_context(contextlib.closing(socket.socket()))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(worker.pages)
+        with contextlib.suppress(ConnectionError):  # the server closes some for others
+            if i >= 1_100:
+                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: worker\r\n\r\n" * 100)
+    cleanup.callback(worker.check_health)
+
+
+# Writes `count` records with the same value in batches as large as they get; zstd makes next to nothing of them.
+def packed_records(count, value):
+    def attack(worker, cleanup):
+        payload = worker.folder / "payload"
+        payload.write_bytes(value)
+        properties = ["compression.type=zstd", "max.request.size=33554432", "batch.size=33554432", "buffer.memory=100663296",
+                      "linger.ms=500"]
+        subprocess.run(["java", "-Xmx512m", "-cp", str(root / ".deps/kafka/lib/*"), "org.apache.kafka.tools.ProducerPerformance",
+                        "--bootstrap-server", worker.address, "--topic", f"{worker.prefix}.jobs", "--num-records", str(count),
+                        "--throughput", "-1", "--payload-file", str(payload), "--command-property", *properties],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return attack
+
+
+# What the stranger does, by the name of the attack: called with the worker and an ExitStack that ends it after the honest jobs.
 ATTACKS = {
-    "stop texts, n = 128": lambda: many(20, lambda name, i: completion(name, n=128, stop=[str(k) + "x" * 1_000 for k in range(16)])),
-    "echoed scores, n = 128": lambda: many(20, lambda name, i: completion(name, prompt=ids(900, i), echo=True, logprobs=20, n=128)),
-    "echoed scores": lambda: many(40, lambda name, i: completion(name, prompt=ids(900, i), echo=True, logprobs=20, max_tokens=1)),
-    "samples of full length": lambda: many(20, lambda name, i: completion(name, n=16, max_tokens=900, ignore_eos=True)),
-    "more than the window": lambda: many(8, lambda name, i: completion(name, prompt=[ids(9, k) for k in range(32)], n=128, max_tokens=900)),
-    "40 long prompts each": lambda: many(10, lambda name, i: completion(name, prompt=[ids(800, i * 40 + k) for k in range(40)])),
-    "unknown adapters": lambda: many(2_000, lambda name, i: completion(name, model=f"ghost-{i}")),
-    "4,000 choices each": lambda: many(8, lambda name, i: classify(name, [f"choice {i} {k}" for k in range(4_000)])),
-    "300 choices each": lambda: many(20, lambda name, i: classify(name, [f"choice {i} {k}" for k in range(300)])),
-    "10,000 messages": lambda: many(20, lambda name, i: chat(name, [{"role": "user", "content": str(i + k)} for k in range(10_000)])),
-    "prompts of 1 MB": lambda: many(20, lambda name, i: completion(name, prompt=f"{i} " + "word " * 200_000)),
+    "stop texts, n = 128": jobs(20, lambda name, i: completion(name, n=128, stop=[str(k) + "x" * 1_000 for k in range(16)])),
+    "echoed scores, n = 128": jobs(20, lambda name, i: completion(name, prompt=ids(900, i), echo=True, logprobs=20, n=128)),
+    "echoed scores": jobs(40, lambda name, i: completion(name, prompt=ids(900, i), echo=True, logprobs=20, max_tokens=1)),
+    "samples of full length": jobs(20, lambda name, i: completion(name, n=16, max_tokens=900, ignore_eos=True)),
+    "more than the window": jobs(8, lambda name, i: completion(name, prompt=[ids(9, k) for k in range(32)], n=128, max_tokens=900)),
+    "40 long prompts each": jobs(10, lambda name, i: completion(name, prompt=[ids(800, i * 40 + k) for k in range(40)])),
+    "unknown adapters": jobs(4_000, lambda name, i: completion(name, model=f"ghost-{i}")),
+    "4,000 choices each": jobs(8, lambda name, i: classify(name, [f"choice {i} {k}" for k in range(4_000)])),
+    "300 choices each": jobs(20, lambda name, i: classify(name, [f"choice {i} {k}" for k in range(300)])),
+    "10,000 messages": jobs(20, lambda name, i: chat(name, [{"role": "user", "content": str(i + k)} for k in range(10_000)])),
+    "prompts of 1 MB": jobs(20, lambda name, i: completion(name, prompt=f"{i} " + "word " * 200_000)),
+    "adapters with slow patterns": slow_patterns,
+    "idle connections": idle_connections,
+    "28 MiB in a small batch": packed_records(24, b"0" * (28 << 20)),
+    "400,000 records in a batch": packed_records(400_000, b"0"),
 }
 
 
 class Worker:
     def __init__(self, folder, address, prefix):
-        self.folder, self.kafka = folder, ["--brokers", address, "--prefix", prefix]
-        subprocess.run([lorry, "topics", "create", *self.kafka, "--partitions", "4"], check=True, stdout=subprocess.DEVNULL)
+        self.folder, self.address, self.prefix, self.kafka = folder, address, prefix, ["--brokers", address, "--prefix", prefix]
+        self.adapters = folder / f"{prefix}-adapters"
+        self.adapters.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.pages = free.getsockname()
+        subprocess.run([lorry, "topics", "create", *self.kafka], check=True, stdout=subprocess.DEVNULL)
         self.process = subprocess.Popen(
             [lorry, "worker", *self.kafka, "--model", str(model), "--base-name", "base", "--in-flight-bytes", f"{IN_FLIGHT_MIB}MiB",
-             "--kv-memory", "64MiB", "--metrics-address", "off", "--ledger", str(folder / f"{prefix}.sqlite"), "--drain-timeout", "1s"],
+             "--kv-memory", "64MiB", "--adapters", str(self.adapters), "--metrics-address", f"127.0.0.1:{self.pages[1]}",
+             "--ledger", str(folder / f"{prefix}.sqlite"), "--drain-timeout", "1s"],
             stdout=subprocess.DEVNULL, stderr=(folder / f"{prefix}.log").open("w"))
 
     def submit(self, name, jobs, wait):
@@ -95,6 +150,10 @@ class Worker:
         right = sum(1 for answer in answers if (answer["response"] or {}).get("status_code") == 200)
         return seconds, right
 
+    # Throws unless /healthz answers 200 within the two seconds that a probe would wait.
+    def check_health(self):
+        urllib.request.urlopen(f"http://127.0.0.1:{self.pages[1]}/healthz", timeout=2).close()
+
     # The most memory that it took so far.
     def peak_mib(self):
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
@@ -117,8 +176,9 @@ def run(attack, number, folder, address):
         worker.honest_seconds("warm")
         quiet, _ = worker.honest_seconds("quiet")
         before = worker.peak_mib()
-        worker.submit("bad", ATTACKS[attack](), wait=False)
-        beside, right = worker.honest_seconds("beside")
+        with contextlib.ExitStack() as cleanup:
+            ATTACKS[attack](worker, cleanup)
+            beside, right = worker.honest_seconds("beside")
         grown = worker.peak_mib() - before
         is_good = right == HONEST and beside <= TIMES_MAX * quiet and grown <= IN_FLIGHT_MIB
         print(f"| {attack} | {right} of {HONEST} | {quiet:.1f} s | {beside:.1f} s | {beside / quiet:.1f} | {before} MiB | {grown} MiB | "
@@ -132,6 +192,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS], help="default: all")
     chosen = parser.parse_args().attacks or list(ATTACKS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     with tempfile.TemporaryDirectory(prefix="lorry-hostile-") as name:
         folder = Path(name)
         kafka = [str(root / "ops/kafka")]

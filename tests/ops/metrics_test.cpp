@@ -134,6 +134,18 @@ TEST(Metrics, HasWhatMemberAndLedgerSayEachUnderItsName) {
                         "lorry_ledger_behind_records 127\n", "lorry_ledger_failing 1\n"});
 }
 
+TEST(Metrics, NamesPartitionOffsetAndCodecOfRecordsThatCannotBeRead) {
+    Metrics metrics("1.2.3", 8);
+    const auto member = [] {
+        return consumer::KafkaMember::Stats{
+            .unreadable = {{.topic = "lorry.jobs", .partition = 4, .offset = 17, .batch = 10, .codec = "zstd", .reason = "damaged"},
+                           {.topic = "lorry.jobs", .partition = 5, .offset = 18, .batch = 18, .codec = "none", .reason = "CRC32C"}}};
+    };
+    expect_lines(metrics.text({.member = member, .ledger = {}}),
+                 {"lorry_partition_unreadable_offset{partition=\"4\",codec=\"zstd\"} 17\n",
+                  "lorry_partition_unreadable_offset{partition=\"5\",codec=\"none\"} 18\n"});
+}
+
 TEST(Metrics, MeasuresTheTimePerTokenByTheLongestSequence) {
     Metrics metrics("1.2.3", 8);
     const schema::Run run;

@@ -25,6 +25,7 @@ TEST(KafkaConfigTable, RefusesTheKeysThatTheProtocolOwnsAndSaysWhy) {
     EXPECT_THAT(problem("bootstrap.servers", "x"), ::testing::HasSubstr("--brokers"));
     EXPECT_THAT(problem("no.such.key", "1"), ::testing::HasSubstr("no.such.key"));
     EXPECT_THAT(problem("linger.ms", "soon"), ::testing::HasSubstr("linger.ms"));
+    EXPECT_THAT(problem("security.protocol", "SASL_TLS"), ::testing::HasSubstr("\"SASL_TLS\"")) << "it chooses among words";
     EXPECT_EQ(problem("linger.ms", "7"), "");
     EXPECT_EQ(problem("sasl.pasword", "hunter2"), "[kafka] sasl.pasword: librdkafka has no such setting; check how it is spelt");
     for (const char* key : {"sasl.jaas.config", "bootstrap.servers", "transactional.id", "ssl.key.pem", "sasl.oauthbearer.config"}) {

@@ -192,6 +192,7 @@ TEST_F(KafkaSourceTest, NamesTheRecordThatCannotBeReadAndReadsOtherPartitions) {
         EXPECT_EQ(record.partition, partition);
         EXPECT_EQ(record.offset, 0);
         EXPECT_THAT(record.reason, ::testing::HasSubstr(partition == 0 ? "zstd" : "0x5"));
+        EXPECT_EQ(record.codec, partition == 0 ? "zstd" : "unknown");
         EXPECT_THAT(log, ::testing::HasSubstr(fmt::format("[{}]: the record at offset 0 cannot be read", partition)));
         EXPECT_THAT(log, ::testing::HasSubstr(fmt::format("lorry offsets skip --partition {} --offset 0`", partition)));
     }
@@ -218,6 +219,7 @@ TEST_F(KafkaSourceTest, ABatchWhoseChecksumIsWrongIsReportedAndBlocksItsPartitio
     for (const UnreadableRecord& record : source.unreadable()) {
         EXPECT_EQ(record.offset, record.partition * 3);
         EXPECT_THAT(record.reason, ::testing::HasSubstr("CRC32C"));
+        EXPECT_EQ(record.codec, "none");
     }
     EXPECT_EQ(jobs.size(), 3U) << "of partition 1, before the batch";
     EXPECT_THAT(testing::internal::GetCapturedStdout(), ::testing::Not(::testing::HasSubstr("was truncated")))

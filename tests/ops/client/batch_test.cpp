@@ -68,6 +68,23 @@ TEST_F(ClientTest, SubmitSendsNothingForATenantThatWorkersWouldRefuse) {
     EXPECT_THAT(records(topics.jobs()), IsEmpty());
 }
 
+TEST_F(ClientTest, SubmitRefusesADeadlineThatIsAPointInTime) {
+    const std::string file = write("jobs.jsonl", {job_line("a")});
+    const auto refusal = [&](const std::string& deadline) {
+        const Call refused = lorry({"submit", file, "--deadline", deadline});
+        EXPECT_EQ(refused.code, 2) << deadline;
+        return refused.err;
+    };
+    EXPECT_THAT(refusal("1795676338"),
+                HasSubstr("--deadline is '1795676338', which looks like seconds since 1970; allowed is a time from now"));
+    EXPECT_THAT(refusal("1795676338000"), HasSubstr("which looks like milliseconds since 1970"));
+    EXPECT_THAT(refusal("1795676338000000"), HasSubstr("which looks like microseconds or nanoseconds since 1970"));
+    for (const std::string deadline : {"0", "soon", "9000h"})
+        EXPECT_THAT(refusal(deadline), HasSubstr("--deadline is '" + deadline + "'; allowed is a time from now of up to a year"));
+    EXPECT_THAT(records(topics.jobs()), IsEmpty());
+    EXPECT_EQ(lorry({"submit", file, "--deadline", "8760h"}).code, 0);
+}
+
 TEST_F(ClientTest, SpreadGivesAModelSeveralKeys) {
     ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a"), job_line("b"), job_line("c")}), "--spread", "2"}).code, 0);
     std::multiset<std::string> keys;

@@ -20,8 +20,8 @@ TEST(Health, NamesThePhaseAHungPipelineAndBlockedPartitions) {
     EXPECT_EQ(shown(health_of(Phase::draining, 0s, {})), "503 draining");
     EXPECT_EQ(shown(health_of(Phase::running, 119s, sources)), "200 running");
     EXPECT_EQ(shown(health_of(Phase::running, 121s, sources)), "503 jobs are not polled");
-    member.unreadable = {{.topic = "lorry.jobs", .partition = 2, .offset = 7, .reason = "no such codec"},
-                         {.topic = "lorry.jobs", .partition = 3, .offset = 8, .reason = "bad checksum"}};
+    member.unreadable = {{.topic = "lorry.jobs", .partition = 2, .offset = 7, .codec = "unknown", .reason = "no such codec"},
+                         {.topic = "lorry.jobs", .partition = 3, .offset = 8, .codec = "none", .reason = "bad checksum"}};
     EXPECT_EQ(shown(health_of(Phase::running, 0s, sources)),
               fmt::format("200 degraded\npartition 2 is blocked at offset 7: no such codec. {}\npartition 3 is blocked at offset 8: bad "
                           "checksum. {}",
