@@ -197,8 +197,8 @@ void Pipeline::State::generate_loop() {
 void Pipeline::State::publish_loop() {
     Clock::time_point next_commit = Clock::now() + options.commit_interval;
     while (!failed) {
-        // While nothing else runs, waiting for more results only delays. While starts wait, small jobs would run at the pace of commits: each
-        // takes two, one that lists its start and one that gives its place to another.
+        // While nothing else runs, waiting for more results only delays. While starts wait, small jobs would run at the pace of commits:
+        // each takes two, one that lists its start and one that gives its place to another.
         const auto nothing_runs = [&] { return jobs_in_flight.total() <= publisher.uncommitted() + idle; };
         if (nothing_runs() || starts_wait) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
         const auto until_commit = std::chrono::ceil<std::chrono::milliseconds>(next_commit - Clock::now());  // rounded down, it would spin

@@ -123,7 +123,7 @@ TEST(WaitingJobs, ACancelOrADeadlineEndsThemWhileTheyWait) {
 TEST(WaitingJobs, CommitsComeAtOnceWhileStartsWaitForThem) {
     Rig rig;
     rig.options.commit_interval = std::chrono::hours(1);
-    rig.source.waits = true;
+    rig.source.starts_wait = true;
     rig.source.add(large("runs"));
     bool first = true;
     rig.observer.at_step = [&](const engine::EngineStats& stats) {
