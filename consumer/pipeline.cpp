@@ -202,7 +202,7 @@ void Pipeline::State::publish_loop() {
         const auto nothing_runs = [&] { return jobs_in_flight.total() <= publisher.uncommitted() + idle; };
         if (nothing_runs() || starts_wait) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
         const auto until_commit = std::chrono::ceil<std::chrono::milliseconds>(next_commit - Clock::now());  // rounded down, it would spin
-        // Jobs that become idle meanwhile do not wake it.
+        // It does not wake when jobs become idle or starts begin to wait.
         auto taken = publications.pop_all(std::clamp(until_commit, std::chrono::milliseconds(0), idle_commit_interval));
         set_publishing_since(Clock::now());
         for (Publication& publication : taken) publisher.take(std::move(publication));

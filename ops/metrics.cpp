@@ -4,6 +4,7 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "ops/machine.h"
@@ -36,7 +37,9 @@ struct Collector {
     std::vector<ClientMetric> operator()(Metric::Number number) const { return {metric(number(figures))}; }
     std::vector<ClientMetric> operator()(Metric::Samples samples) const {
         std::vector<ClientMetric> metrics;
+        const auto names = std::ranges::count_if(row.labels, [](const char* name) { return name != nullptr; });
         for (const auto& [labels, value] : samples(figures)) {
+            CHECK(labels.size() == static_cast<std::size_t>(names), "a sample has a value for each label of its row");
             metrics.push_back(metric(value));
             for (std::size_t i = 0; i < labels.size(); ++i) metrics.back().label.push_back({row.labels[i], labels[i]});
         }

@@ -214,7 +214,7 @@ public:
              .value = "TIME",
              .help = "how often results are committed, such as 200ms",
              .more = "Results become visible with the commit. A commit costs the brokers work; with a longer interval there are fewer. "
-                     "When nothing runs any more, or jobs wait for a commit to start, results are committed within 20 ms."});
+                     "When nothing runs any more, or while jobs can start only after a commit, results are committed about every 20 ms."});
     std::chrono::milliseconds drain_timeout =
         row(&Settings::drain_timeout, std::chrono::milliseconds(20'000),
             {.key = "drain_timeout",

@@ -21,7 +21,9 @@ struct JobRecord {
     std::vector<Header> headers;
     std::optional<Timestamp> timestamp;
 };
-// Bytes of key, value and headers.
+// More is payload_too_large: an empty header is two bytes in Kafka, and many more in memory.
+constexpr std::size_t job_headers_max = 1'000;
+// Bytes in memory of key, value and headers.
 std::int64_t text_bytes(const std::optional<std::string>& key, const std::optional<std::string>& value, std::span<const Header> headers);
 
 // A record that is not a valid job. With a custom_id it becomes an error completion, without one a dead letter.

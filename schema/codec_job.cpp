@@ -123,7 +123,7 @@ const std::string* find_header(std::span<const Header> headers, std::string_view
 
 std::int64_t text_bytes(const std::optional<std::string>& key, const std::optional<std::string>& value, std::span<const Header> headers) {
     std::size_t bytes = (key ? key->size() : 0) + (value ? value->size() : 0);
-    for (const auto& [name, text] : headers) bytes += name.size() + text.size();
+    for (const auto& [name, text] : headers) bytes += sizeof(Header) + name.size() + text.size();
     return static_cast<std::int64_t>(bytes);
 }
 
@@ -148,10 +148,16 @@ Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& l
     }
     const std::string& text = *record.value;
     const std::int64_t beside = text_bytes(record.key, std::nullopt, record.headers);
-    if (std::max(text.size(), static_cast<std::size_t>(beside)) > limits.bytes_max) {
+    const bool has_many_headers = record.headers.size() > job_headers_max;
+    if (has_many_headers || std::max(text.size(), static_cast<std::size_t>(beside)) > limits.bytes_max) {
         if (text.size() <= limits.scanned_bytes_max) {
             const auto custom_id = scan_string_member(text, "custom_id");
             if (custom_id && custom_id->size() <= id_bytes_max) job.custom_id = *custom_id;
+        }
+        if (has_many_headers) {
+            return refuse({.code = ErrorCode::payload_too_large,
+                           .param = "",
+                           .message = fmt::format("the job has more than {} headers: send fewer", job_headers_max)});
         }
         const std::string what = text.size() > limits.bytes_max ? fmt::format("the job has {} bytes", text.size())
                                                                 : fmt::format("key and headers of the job have {} bytes", beside);

@@ -67,8 +67,9 @@ def main():
             "--isa", "avx2", "--threads", "1", "--kv-memory", "4MiB", "--max-batch", "16",
         ]
         run = subprocess.run(command, capture_output=True, text=True)
-        results = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
-    refused = [result["custom_id"] for result in results if result["response"]["status_code"] != 200]
+        out = folder / "out.jsonl"
+        results = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    refused = [result["custom_id"] for result in results if (result["response"] or {}).get("status_code") != 200]
     print(f"{len(results)} of {len(lines)} jobs ended, {len(refused)} of them refused")
     for number in refused:
         print(f"  refused: {lines[int(number)]['body']}")

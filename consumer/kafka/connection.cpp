@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -20,6 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds try_timeout{1'000};
 constexpr milliseconds told_after{2'000};
+constexpr const char* receive_limit = "receive.message.max.bytes";
 
 std::int64_t whole_seconds(milliseconds time) { return std::chrono::duration_cast<std::chrono::seconds>(time).count(); }
 
@@ -32,7 +34,8 @@ std::int64_t whole_seconds(milliseconds time) { return std::chrono::duration_cas
 // than it takes to process the small jobs in such a queue.
 // queued.*, fetch.message.max.bytes: how much is fetched ahead for each partition; the defaults allow 64 MB. ops/librdkafka.patch says what
 // one answer of a broker may add.
-// receive.message.max.bytes: what a batch may have when it is unpacked; a whole one stays in memory until all its records were taken.
+// receive.message.max.bytes: the most that a response, or a batch once it is unpacked, may have. An unpacked batch stays in memory until
+// all of its records were taken.
 // check.crcs: a damaged batch is reported instead of being read as other jobs.
 constexpr std::array<std::pair<const char*, const char*>, 16> common_settings = {{
     {"client.id", "lorry"},
@@ -49,7 +52,7 @@ constexpr std::array<std::pair<const char*, const char*>, 16> common_settings = 
     {"queued.min.messages", "500"},
     {"queued.max.messages.kbytes", "512"},
     {"fetch.message.max.bytes", "524288"},
-    {"receive.message.max.bytes", "33554432"},
+    {receive_limit, "33554432"},
     {"check.crcs", "true"},
 }};
 
@@ -136,6 +139,16 @@ KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settin
     for (const auto& [key, value] : settings) set(conf.get(), key, value);
     set(conf.get(), "bootstrap.servers", config.brokers);
     return conf;
+}
+
+std::size_t receive_bytes_max(const KafkaConfig& config) {
+    const KafkaConfHandle conf = make_conf(config, {});
+    std::array<char, 32> text{};
+    std::size_t size = text.size();
+    CHECK(rd_kafka_conf_get(conf.get(), receive_limit, text.data(), &size) == RD_KAFKA_CONF_OK, "a setting that librdkafka knows");
+    std::size_t bytes = 0;
+    std::from_chars(text.data(), text.data() + size - 1, bytes);
+    return bytes;
 }
 
 ProducerLimits producer_limits(std::initializer_list<std::size_t> topics) {

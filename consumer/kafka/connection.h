@@ -37,6 +37,9 @@ rd_kafka_resp_err_t first_error(const rd_kafka_topic_partition_list_t& answers, 
 // Applies our defaults, then the user's table, then `settings`; later values win. Throws KafkaConfigError for what librdkafka rejects.
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings);
 
+// The largest response that a client with this configuration takes, in bytes.
+std::size_t receive_bytes_max(const KafkaConfig& config);
+
 // Limits of a producer that writes to several topics: records may be as large as the largest limit, batches only as large as the smallest,
 // because a broker checks a topic's max.message.bytes against whole batches.
 struct ProducerLimits {

@@ -16,7 +16,7 @@ namespace lorry::consumer {
 
 namespace {
 
-// The topic's max.message.bytes, less the frame of a batch; Kafka's default if the broker does not say.
+// The topic's max.message.bytes, or Kafka's default if the broker does not say, and no more than a reader takes; less the frame of a batch.
 std::size_t record_limit(const KafkaConnection& connection, const std::string& topic, bool embedded) {
     constexpr std::size_t kafka_default = 1'048'588;
     // A broker checks the size of the whole batch; this is the overhead of a batch with a single record.
@@ -28,6 +28,7 @@ std::size_t record_limit(const KafkaConnection& connection, const std::string& t
             std::from_chars(found->second.data(), found->second.data() + found->second.size(), limit);
         }
     }
+    limit = std::min(limit, receive_bytes_max(connection.config()));
     return limit - std::min(limit, batch_frame);
 }
 

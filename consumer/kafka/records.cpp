@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "consumer/commit_metadata.h"
+#include "schema/codec.h"
 
 namespace lorry::consumer {
 
@@ -20,13 +21,16 @@ schema::JobRecord record_of(const rd_kafka_message_t& message) {
     const std::int64_t timestamp = rd_kafka_message_timestamp(&message, &type);
     if (type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE) record.timestamp = schema::timestamp_of(timestamp);
     rd_kafka_headers_t* headers = nullptr;
-    if (rd_kafka_message_headers(&message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+    const rd_kafka_resp_err_t error = rd_kafka_message_headers(&message, &headers);
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
         const char* name = nullptr;
         const void* value = nullptr;
         std::size_t size = 0;
         for (std::size_t i = 0; rd_kafka_header_get_all(headers, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) {
             record.headers.emplace_back(name, value == nullptr ? std::string() : std::string(static_cast<const char*>(value), size));
         }
+    } else if (error != RD_KAFKA_RESP_ERR__NOENT) {
+        record.headers.resize(schema::job_headers_max + 1);  // the client reads 100,000 at most: too many for a job
     }
     return record;
 }

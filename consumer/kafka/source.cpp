@@ -231,7 +231,7 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
 void KafkaSource::leave(const std::vector<PartitionEpoch>& partitions, RevocationHandler& handler, Clock::time_point deadline) {
     handler.drain(partitions, deadline);
     const auto end = Clock::now() + commit_patience;
-    while (tracker_.lists_starts(partitions) && Clock::now() < end) std::this_thread::sleep_for(short_turn);
+    while (tracker_.lists_starts(partitions) && !has_lost_partitions() && Clock::now() < end) std::this_thread::sleep_for(short_turn);
 }
 
 void KafkaSource::finish_take_over() {

@@ -54,7 +54,7 @@ void BenchTuneCommand::declare(CLI::App& app) {
     CLI::Option* const table =
         app.add_option("--table", table_, "cuda: a file for --matmul-table, in which the rows replace those of the same shapes");
     app.add_option("--seconds-max", seconds_max_, "cuda: start nothing after this time; shapes left over keep Lorry's own kernel")
-        ->check(CLI::Range(0.0, 1e6));
+        ->check(CLI::Range(0.001, 1e6));
     app.add_flag("--slower-too", slower_too_, "with --table: also rows of shapes that Lorry's own kernel multiplies faster, for tests")
         ->needs(table);
     app.add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();

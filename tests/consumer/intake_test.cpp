@@ -52,6 +52,22 @@ TEST(IntakeTest, AJobForAModelBecomesItsRequests) {
     EXPECT_EQ(submission.job.run.worker, "worker-1");
 }
 
+// Pins: an empty header weighed nothing, and 30 KB of Kafka's data took gigabytes.
+TEST(IntakeTest, AJobWithManyHeadersIsRefusedAndItsHeadersAreNotCopied) {
+    Rig rig;
+    Delivery delivery = Rig::delivery_of(R"({"custom_id":"a","url":"/v1/completions","body":{"model":"base","prompt":[1]}})", 7);
+    const std::int64_t one = schema::text_bytes({}, {}, delivery.record.headers);
+    EXPECT_GT(one, 50) << "what a header takes in memory";
+    delivery.record.headers.assign(schema::job_headers_max, {});
+    EXPECT_TRUE(rig.intake().admit(delivery, Clock::now()));
+    delivery.record.headers.emplace_back();
+    auto refused = rig.intake().admit(delivery, Clock::now());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().error.code, schema::ErrorCode::payload_too_large);
+    const Refused published = rig.intake().refusal(std::move(delivery), std::move(refused.error()));
+    EXPECT_TRUE(std::get<schema::Completion>(published.outcome.record).headers.empty());
+}
+
 TEST(IntakeTest, ARefusedJobIsPublishedAsAnErrorUnderItsIdWithItsOwnHeaders) {
     Rig rig;
     const auto unknown = rig.weigh(rig.admitted("nobody", "[1,2,3]"));

@@ -17,30 +17,16 @@ using tests::job;
 // Large jobs of 8 x 25 tokens in a window of 400 tokens: one runs at a time.
 std::string large(const std::string& id) { return job(id, R"(,"max_tokens":20,"n":8,"ignore_eos":true)"); }
 
-struct Rig : tests::PipelineRig {
-    Rig() {
+struct WaitingRig : tests::PipelineRig {
+    WaitingRig() {
         engine_options.sequences_max = 16;
         options.in_flight.tokens = 400;
     }
 };
 
-// Names other than the base's wait for ever.
-struct NeverSure final : AdapterDirectory {
-    ModelName resolve(std::string_view model, Clock::time_point) const override {
-        return {.kind = model == "base" ? ModelName::Kind::base : ModelName::Kind::not_yet};
-    }
-    std::vector<std::string> names() const override { return {}; }
-};
-
-// As the header `deadline`.
-std::string in_a_moment() {
-    const auto soon = std::chrono::system_clock::now() + std::chrono::milliseconds(300);
-    return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(soon.time_since_epoch()).count());
-}
-
 // Pins: each large job that waited took a place among those that may start, although only one of them had room.
 TEST(WaitingJobs, ASourceIsAskedOnlyForJobsThatHaveTheirRoom) {
-    Rig rig;
+    WaitingRig rig;
     std::set<std::int64_t> asked;
     std::set<std::int64_t> ended;
     std::map<std::int64_t, int> times;
@@ -59,9 +45,9 @@ TEST(WaitingJobs, ASourceIsAskedOnlyForJobsThatHaveTheirRoom) {
     EXPECT_EQ(most, 1U) << "one has room at a time";
 }
 
-// Pins: jobs that waited counted as running, so that the commit that lets one start came only after the whole interval.
+// Pins: the commit that lets a job start came only after the whole interval.
 TEST(WaitingJobs, ACommitThatOneNeedsComesAtOnceWhileNothingRuns) {
-    Rig rig;
+    WaitingRig rig;
     rig.options.commit_interval = std::chrono::hours(1);
     constexpr int asked_max = 5'000;  // once in a millisecond
     std::optional<int> commits_before;
@@ -80,7 +66,7 @@ TEST(WaitingJobs, ACommitThatOneNeedsComesAtOnceWhileNothingRuns) {
 
 // Pins: a large job that needed the room of two others was passed by smaller large ones for as long as they came.
 TEST(WaitingJobs, LargeJobsBeginInTheOrderInWhichTheyCame) {
-    Rig rig;
+    WaitingRig rig;
     std::vector<std::string> ends;
     rig.observer.at_finish = [&](const JobObservation& one) { ends.push_back(one.run.job_id); };
     const auto medium = [](int i) { return job("medium-" + std::to_string(i), R"(,"max_tokens":20,"n":3,"ignore_eos":true)"); };
@@ -94,10 +80,11 @@ TEST(WaitingJobs, LargeJobsBeginInTheOrderInWhichTheyCame) {
 
 // Pins: a cancelled job that waited ended only when its turn came, and one for an unknown adapter as model_not_found.
 TEST(WaitingJobs, ACancelOrADeadlineEndsThemWhileTheyWait) {
-    Rig rig;
-    const NeverSure directory;
+    WaitingRig rig;
+    const tests::NeverSure directory;
     rig.adapters = &directory;
-    const std::string deadline = in_a_moment();
+    const auto soon = std::chrono::system_clock::now() + std::chrono::milliseconds(300);
+    const std::string deadline = std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(soon.time_since_epoch()).count());
     std::promise<void> both_ended;
     rig.source.add(large("runs"));
     rig.source.add(large("cancelled"));
@@ -121,7 +108,7 @@ TEST(WaitingJobs, ACancelOrADeadlineEndsThemWhileTheyWait) {
 
 // Pins: while others ran, 64 small jobs started in two intervals at most, however fast they were.
 TEST(WaitingJobs, CommitsComeAtOnceWhileStartsWaitForThem) {
-    Rig rig;
+    WaitingRig rig;
     rig.options.commit_interval = std::chrono::hours(1);
     rig.source.starts_wait = true;
     rig.source.add(large("runs"));
@@ -139,7 +126,7 @@ TEST(WaitingJobs, CommitsComeAtOnceWhileStartsWaitForThem) {
 
 // Pins: what came with a record beside its value was not weighed.
 TEST(WaitingJobs, HeadersCountAsMuchAsText) {
-    Rig rig;
+    WaitingRig rig;
     rig.options.in_flight.bytes = 2 << 20;
     std::int64_t most = 0;
     rig.observer.at_gauges = [&](const PipelineGauges& gauges) { most = std::max(most, gauges.bytes); };
@@ -150,24 +137,6 @@ TEST(WaitingJobs, HeadersCountAsMuchAsText) {
     EXPECT_EQ(ending(rig.sink.completion(0)), "200");
     EXPECT_EQ(ending(rig.sink.completion(16)), "413 payload_too_large");
     EXPECT_GT(most, 400'000);
-}
-
-// Half of the window's bytes, and what one poll brings beyond it.
-TEST(WaitingJobs, ParkedJobsTakeBoundedMemory) {
-    Rig rig;
-    const NeverSure directory;
-    rig.adapters = &directory;
-    rig.options.in_flight_max = 4;
-    rig.options.in_flight.bytes = 2 << 20;
-    std::size_t most = 0;
-    rig.observer.at_gauges = [&](const PipelineGauges& gauges) { most = std::max(most, gauges.parked); };
-    const std::string deadline = in_a_moment();
-    for (int i = 0; i < 40; ++i)
-        rig.source.add(job("ghost-" + std::to_string(i), "", "ghost"), {{"x", std::string(100'000, 'x')}, {"deadline", deadline}});
-    rig.run();
-    EXPECT_EQ(rig.sink.committed.size(), 40U);
-    EXPECT_GE(most, 10U) << "1 MiB";
-    EXPECT_LE(most, 15U);
 }
 
 }  // namespace

@@ -14,24 +14,14 @@ using tests::job;
 
 constexpr int turns = 20;  // of the intake thread: enough to show that nothing more is taken
 
-// All names but the base's are looked up for ever.
-struct NeverSure final : AdapterDirectory {
-    ModelName resolve(std::string_view model, Clock::time_point) const override {
-        ++asked;
-        return {.kind = model == "base" ? ModelName::Kind::base : ModelName::Kind::not_yet};
-    }
-    mutable int asked = 0;
-    std::vector<std::string> names() const override { return {}; }
-};
-
 // A pipeline that is stopped by a test's at_gauges.
-struct Rig : tests::PipelineRig {
-    Rig() {
+struct LimitsRig : tests::PipelineRig {
+    LimitsRig() {
         adapters = &directory;
         options.drain_timeout = std::chrono::milliseconds(0);
         source.stay_open();
     }
-    // The most jobs that were parked when none had been added for some turns.
+    // Runs until the number of parked jobs has not changed for some turns, and returns it.
     std::size_t parked_at_last() {
         std::size_t parked = 0;
         int unchanged = 0;
@@ -45,14 +35,14 @@ struct Rig : tests::PipelineRig {
         run();
         return parked;
     }
-    NeverSure directory;
+    tests::NeverSure directory;
     int asked_in_last_turns = 0;
 };
 
 std::vector<schema::Header> heavy() { return {{"x", std::string(100'000, 'x')}}; }
 
 TEST(WaitingLimits, EightWindowsOfJobsMayWaitAndTheSourceKnowsEach) {
-    Rig rig;
+    LimitsRig rig;
     rig.options.in_flight_max = 4;
     std::set<std::int64_t> waited;
     rig.source.sees_wait = [&](std::int64_t offset) { waited.insert(offset); };
@@ -63,18 +53,38 @@ TEST(WaitingLimits, EightWindowsOfJobsMayWaitAndTheSourceKnowsEach) {
 
 // A worker's own work must not wait for names.
 TEST(WaitingLimits, NamesAreLookedUpAFewAtATime) {
-    Rig rig;
+    LimitsRig rig;
     for (int i = 0; i < 1'500; ++i) rig.source.add(job("job-" + std::to_string(i), "", "ghost"));
     EXPECT_EQ(rig.parked_at_last(), 1'500U);
     EXPECT_LE(rig.asked_in_last_turns / turns, 512);
 }
 
 TEST(WaitingLimits, JobsThatWaitTakeHalfOfTheBytes) {
-    Rig rig;
+    LimitsRig rig;
     rig.options.in_flight_max = 4;
     rig.options.in_flight.bytes = 2 << 20;
     for (int i = 0; i < 30; ++i) rig.source.add(job("job-" + std::to_string(i), "", "ghost"), heavy());
     EXPECT_EQ(rig.parked_at_last(), 12U) << "the third four go beyond a MiB";
+}
+
+// Pins: jobs that waited counted as running, so that results of others were committed only after the whole interval.
+TEST(WaitingLimits, ResultsAreCommittedAtOnceWhileAllOtherJobsWait) {
+    LimitsRig rig;
+    rig.options.commit_interval = std::chrono::hours(1);
+    rig.source.add(job("ends"));
+    rig.source.add(job("waits", "", "ghost"));
+    rig.observer.at_step = [first = true](const engine::EngineStats&) mutable {
+        // The commit that was due before the job ran is over.
+        if (std::exchange(first, false)) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    };
+    bool is_committed = false;
+    const auto deadline = Clock::now() + std::chrono::seconds(60);
+    rig.observer.at_gauges = [&](const PipelineGauges& gauges) {
+        is_committed = gauges.parked == 1 && gauges.in_flight == 1;
+        if (is_committed || Clock::now() > deadline) rig.pipeline->request_stop();
+    };
+    rig.run();
+    EXPECT_TRUE(is_committed);
 }
 
 // Their records are in memory until their ends are committed. While they exceed the bytes, nothing more is taken.
@@ -142,7 +152,7 @@ TEST(WaitingLimits, AWindowOfEndedJobsIsCommittedEarly) {
 }
 
 TEST(WaitingLimits, NoJobOfALostPartitionWaitsAnyLonger) {
-    Rig rig;
+    LimitsRig rig;
     for (const char* model : {"ghost", "base"}) rig.source.add(job(model, "", model));
     rig.source.lets_go_on = [&](std::int64_t) { return false; };
     bool is_lost = false;
@@ -167,7 +177,7 @@ TEST(WaitingLimits, NoJobOfALostPartitionWaitsAnyLonger) {
 }
 
 TEST(WaitingLimits, NothingMoreIsComputedOfALostPartition) {
-    Rig rig;
+    LimitsRig rig;
     rig.source.add(job("long", R"(,"max_tokens":190,"ignore_eos":true)"));
     std::promise<void> started;
     std::promise<void> lost;

@@ -267,10 +267,10 @@ TEST(Adapter, AGitLfsPointerIsNamed) {
     }
 }
 
-// Pins: patterns of a small file kept a thread busy for 20 s.
 // Millions of steps of the matcher, which shorter patterns show to sanitizers.
 const tests::Labelled long_matches{"Adapter.PatternsThatTakeTooLong*", {tests::Label::not_asan, tests::Label::not_tsan}};
 
+// Pins: patterns of a small file kept a thread busy for 20 s.
 TEST(Adapter, PatternsThatTakeTooLongToMatchAreRefused) {
     const LoadedModel base("llama-gqa-linear");
     const tests::TempFolder folder;

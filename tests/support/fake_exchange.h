@@ -131,6 +131,17 @@ private:
     mutable std::atomic<int> asked_ = 0;
 };
 
+// Looks up all names but the base's for ever.
+struct NeverSure final : consumer::AdapterDirectory {
+    consumer::ModelName resolve(std::string_view model, Clock::time_point) const override {
+        using Kind = consumer::ModelName::Kind;
+        ++asked;
+        return {.kind = model == "base" ? Kind::base : Kind::not_yet};
+    }
+    std::vector<std::string> names() const override { return {}; }
+    mutable int asked = 0;  // the intake thread's
+};
+
 class FakeCancels final : public consumer::CancelDirectory {
 public:
     void cancel(const std::string& id) {

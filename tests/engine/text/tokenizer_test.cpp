@@ -235,27 +235,28 @@ TEST(TokenizerTest, ATokenizerThatMultipliesTextsIsRefused) {
     const std::string metaspace = R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true})";
 
     EXPECT_EQ(load(normalizer(replace(R"({"String":" "})", 3))), "loaded");
-    EXPECT_EQ(load(normalizer(replace(R"({"Regex":" {2,}"})", 64))), "loaded");
+    EXPECT_EQ(load(normalizer(replace(R"({"Regex":" {2,}"})", 132))), "loaded");
     EXPECT_EQ(load(sequence("normalizer", replace(R"({"String":"a"})", 2), 6)), "loaded");
     EXPECT_EQ(load(normalizer(R"({"type":"Prepend","prepend":"▁"})")), "loaded");
     EXPECT_EQ(load(normalizer(replace(R"({"String":"ab"})", 22)) + R"(,"pre_tokenizer":)" + metaspace), "loaded");
     EXPECT_EQ(load(sequence("decoder", replace(R"({"String":"▁"})", 1), 40)), "loaded");
 
-    EXPECT_THAT(load(normalizer(replace(R"({"String":"a"})", 65))),
-                HasSubstr("normalizer and pre_tokenizer can make a text 65 times longer"));
-    EXPECT_THAT(load(normalizer(replace(R"({"Regex":"x*"})", 64))), HasSubstr("65 times"));
-    EXPECT_THAT(load(sequence("normalizer", replace(R"({"String":"a"})", 2), 7)), HasSubstr("128 times"));
+    EXPECT_THAT(load(normalizer(replace(R"({"String":"a"})", 257))),
+                HasSubstr("normalizer and pre_tokenizer can make a text 257 times longer"));
+    EXPECT_THAT(load(normalizer(replace(R"({"Regex":"x*"})", 256))), HasSubstr("257 times"));
+    EXPECT_THAT(load(sequence("normalizer", replace(R"({"String":"a"})", 2), 9)), HasSubstr("512 times"));
     EXPECT_THAT(load(sequence("normalizer", R"({"type":"Prepend","prepend":")" + std::string(2'000, 'a') + R"("})", 3)),
                 HasSubstr("6000 bytes"));
     EXPECT_THAT(load(sequence("normalizer", R"({"type":"ByteLevel"})", 30)), HasSubstr("1073741824 times"));
     EXPECT_THAT(load(sequence("normalizer",
                               R"({"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,)"
                               R"("strip_accents":null,"lowercase":true})",
-                              7)),
-                HasSubstr("128 times"));
-    EXPECT_THAT(load(sequence("pre_tokenizer", byte_level, 7)), HasSubstr("128 times"));
-    EXPECT_THAT(load(normalizer(replace(R"({"String":"a"})", 17)) + R"(,"pre_tokenizer":)" + metaspace), HasSubstr("68 times"));
-    EXPECT_THAT(load(sequence("decoder", replace(R"({"String":"b"})", 9), 2)), HasSubstr("decoder can make a text 81 times longer"));
+                              9)),
+                HasSubstr("512 times"));
+    EXPECT_THAT(load(sequence("pre_tokenizer", byte_level, 9)), HasSubstr("512 times"));
+    EXPECT_THAT(load(normalizer(replace(R"({"String":"a"})", 65)) + R"(,"pre_tokenizer":)" + metaspace), HasSubstr("260 times"));
+    EXPECT_THAT(load(sequence("decoder", R"({"type":"WordPiece","prefix":"##","cleanup":false})", 9)), HasSubstr("512 times"));
+    EXPECT_THAT(load(sequence("decoder", replace(R"({"String":"b"})", 17), 2)), HasSubstr("decoder can make a text 289 times longer"));
 }
 
 // The library's Strip decoder indexes out of bounds on an empty token: a real panic, which must end as an error.
