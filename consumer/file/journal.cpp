@@ -3,7 +3,6 @@
 #include "consumer/file/journal.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -16,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "consumer/file/error.h"
+#include "consumer/file/lock.h"
 #include "schema/json.h"
 
 namespace lorry::consumer {
@@ -152,19 +152,6 @@ std::pair<std::string, std::string> told_apart(const RunTrait* was, const RunTra
     const auto same = static_cast<std::size_t>(std::ranges::mismatch(then, today).in1 - then.begin());
     const std::size_t begin = same > shown_bytes_before ? same - shown_bytes_before : 0;
     return {excerpt(then, begin), excerpt(today, begin)};
-}
-
-int open_locked(const std::filesystem::path& file, int flags) {
-    const int descriptor = ::open(file.c_str(), flags | O_CLOEXEC, 0644);
-    if (descriptor < 0) fail_file(file, "opened for writing");
-    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-        const int error = errno;
-        ::close(descriptor);
-        errno = error;
-        if (error != EWOULDBLOCK) fail_file(file, "locked");
-        throw ResumeRefused(fmt::format("{} is in use: another run writes this output; wait for it or give another -o", file.string()));
-    }
-    return descriptor;
 }
 
 }  // namespace

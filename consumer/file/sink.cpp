@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "consumer/file/error.h"
+#include "consumer/file/lock.h"
 
 namespace lorry::consumer {
 namespace {
@@ -53,8 +54,7 @@ FileSink::FileSink(FileSinkOptions options, FileJournal* journal) : options_(std
         descriptor_ = ::dup(STDOUT_FILENO);
         if (descriptor_ < 0) fail_file(file, "written");
     } else {
-        descriptor_ = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-        if (descriptor_ < 0) fail_file(file, "opened for writing");
+        descriptor_ = open_locked(file, O_WRONLY | O_CREAT);
         // Pipes and devices have no contents and are not truncated.
         if (std::filesystem::is_regular_file(file) &&
             (::ftruncate(descriptor_, options_.begin_bytes) != 0 || ::lseek(descriptor_, 0, SEEK_END) < 0)) {

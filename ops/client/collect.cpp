@@ -1,4 +1,7 @@
 // `lorry collect`: collects the results of one batch, each once, into a file.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "consumer/file/lock.h"
 #include "consumer/kafka/admin.h"
 #include "ops/client/batch_follower.h"
 #include "ops/client/batch_id.h"
@@ -28,7 +32,7 @@ constexpr std::string_view line_begin = R"({"id":")";
 // open(), add() and flush().
 class ResultFile {
 public:
-    // Throws UsageError if the name is that of a folder.
+    // Throws UsageError if the name is that of a folder, ResumeRefused if another call writes the file.
     explicit ResultFile(const std::string& name)
         : name_(name),
           to_stdout_(name == "-"),
@@ -36,6 +40,7 @@ public:
           is_begun_(!to_stdout_ && std::filesystem::is_regular_file(name_)) {
         if (!to_stdout_ && std::filesystem::is_directory(name_))
             throw UsageError(fmt::format("-o {} is a folder: name a file in it", name_));
+        if (is_begun_) lock_ = consumer::open_locked(name_, O_RDWR);
     }
     bool is_begun() const { return is_begun_; }
     // Reads the results of an earlier call. Throws UsageError if the file contains anything else, so that it never appends to other data.
@@ -60,6 +65,9 @@ public:
     // Cuts off an incomplete last line, and creates the file if it does not exist.
     void open() {
         if (to_stdout_) return;
+        if (lock_ < 0) lock_ = consumer::open_locked(name_, O_RDWR | O_CREAT);
+        if (is_new_ && std::filesystem::file_size(name_) > 0)
+            throw UsageError(fmt::format("{} was begun by another call meanwhile: call again to add what is missing", name_));
         if (is_begun_ && std::filesystem::file_size(name_) != whole_bytes_) std::filesystem::resize_file(name_, whole_bytes_);
         file_.open(name_, std::ios::app | std::ios::binary);
         if (!file_) throw std::runtime_error(fmt::format("{} cannot be written: check the folder and its permissions", name_));
@@ -68,6 +76,7 @@ public:
     ~ResultFile() {
         std::error_code ignored;
         if (is_new_ && file_.is_open() && added_ == 0) std::filesystem::remove(name_, ignored);
+        if (lock_ >= 0) ::close(lock_);
     }
     ResultFile(const ResultFile&) = delete;
     ResultFile& operator=(const ResultFile&) = delete;
@@ -94,6 +103,7 @@ private:
     const bool is_new_;
     const bool is_begun_;
     std::ofstream file_;
+    int lock_ = -1;                   // a descriptor of the file: two calls that wrote it would write each result twice
     std::uintmax_t whole_bytes_ = 0;  // length of the complete earlier lines
     consumer::TextSet written_;
     std::int64_t earlier_ = 0;

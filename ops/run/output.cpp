@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/file/lock.h"
 #include "consumer/file/sink.h"
 #include "ops/command.h"
 
@@ -67,6 +68,7 @@ RunOutput open_run_output(const RunOutputArgs& args) {
         throw UsageError("--retry-failed needs an input file and an output file that an earlier run wrote");
     if (is_special) return {};
     const std::filesystem::path journal = consumer::journal_of(args.output);
+    consumer::check_unused(journal);
     if (args.overwrite) {
         if (args.retry_failed) throw UsageError("--retry-failed keeps results and --overwrite drops them: give one of them");
         std::filesystem::remove(args.output.string() + ".retry");

@@ -210,6 +210,11 @@ void RunCommand::check_flags() const {
         throw UsageError("--choices takes the most probable label and draws no tokens: leave --max-tokens and --temperature out");
     }
     if (is_table() && template_.empty()) throw UsageError("--id makes the input a table, which needs a prompt: give --template FILE");
+    const bool draws = adapter_ != "base" || max_tokens_ || temperature_ > 0.0;
+    if (!is_table() && draws) {
+        throw UsageError(
+            "--adapter, --max-tokens and --temperature are for tables, whose rows --id names: in a file of jobs, each job says them");
+    }
     if (!is_table() && !(template_ + choices_ + system_ + adapter_column_ + endpoint_ + table_format_ + result_prefix_).empty()) {
         throw UsageError("the flags for tables need --id COLUMN, which names the rows");
     }

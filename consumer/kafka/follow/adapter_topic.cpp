@@ -125,6 +125,12 @@ ModelName AdapterTopic::resolve(std::string_view model, Clock::time_point polled
 
 // Runs without mutex_: a network file system may be slow, and the topic is followed meanwhile.
 ModelName AdapterTopic::look_up(std::string_view model, const Adapter& adapter) const {
+    if (options_.adapters_root.empty()) {
+        return {.kind = ModelName::Kind::refused,
+                .hash = {},
+                .folder = {},
+                .refusal = "this worker was started without --adapters, the folder that registered paths are relative to"};
+    }
     const auto folder = folder_below(options_.adapters_root, adapter.path);
     const std::scoped_lock lock(mutex_);
     ++counters_.looked_up;

@@ -22,7 +22,7 @@ class AdapterTopic : public AdapterDirectory {
 public:
     struct Options {
         std::string topic;
-        std::filesystem::path adapters_root;
+        std::filesystem::path adapters_root;  // empty: no registered adapter can be used
         // Names of the base model ("base" and its name). No adapter may use them.
         std::vector<std::string> base_names;
         // A job for an unknown name waits until the topic was read up to its arrival, and at least this long, because the registration may

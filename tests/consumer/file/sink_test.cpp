@@ -156,6 +156,13 @@ TEST(FileJournal, LetsOneRunAtATimeWriteAnOutput) {
     EXPECT_THROW(FileJournal::resume(folder / "out.lorry", read_journal(folder / "out.lorry"), folder / "out"), ResumeRefused);
 }
 
+// Pins: two runs from standard input, which keep no journal, wrote one file, each from its beginning.
+TEST(FileSink, LetsOneRunAtATimeWriteAnOutput) {
+    const TempFolder folder;
+    const FileSink sink({.file = folder / "out"}, nullptr);
+    EXPECT_THROW(FileSink({.file = folder / "out"}, nullptr), ResumeRefused);
+}
+
 TEST(FileJournal, RefusesToGoOnWithAnOutputThatSomebodyChanged) {
     const TempFolder folder;
     const std::filesystem::path output = folder / "out";

@@ -136,6 +136,7 @@ TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
     const Table jsonl(options_of(false), "");
     EXPECT_EQ(reason(jsonl, R"({"text":"a"})"), "the row's 'id', which names it, is missing: fill that column");
     EXPECT_EQ(reason(jsonl, R"({"id":null,"text":"a"})"), "the row's 'id', which names it, is empty: fill that column");
+    EXPECT_EQ(reason(jsonl, R"({"id":"1","text":"a","error":"mine"})"), "the row already has a member 'error': give --result-prefix");
     EXPECT_EQ(reason(jsonl, "[1]"), "the row is a JSON array; a row is an object");
     EXPECT_EQ(reason(jsonl, R"({"id":"1"})"), "the row has no column 'text', which the template asks for; it has: id");
     EXPECT_FALSE(read(csv, "1,good").refusal);
@@ -213,6 +214,11 @@ TEST(Table, PutsResultsBesideTheColumns) {
     EXPECT_EQ(jsonl.output_header(), "");
     EXPECT_EQ(jsonl.output_row(R"({"id":1,"text":"x"})", completed(R"({"data":[{"label":"ham","probs":[0.25,0.75]}]})")),
               R"({"id":1,"text":"x","lorry_label":"ham","lorry_probability":0.75,"lorry_error":null})"
+              "\n");
+    // Pins: a member of the row that was named like one of the result was lost.
+    EXPECT_EQ(jsonl.output_row(R"({"id":1,"lorry_label":"gold"})", schema::DeadLetter{.error = odd}),
+              R"({"row":"{\"id\":1,\"lorry_label\":\"gold\"}","lorry_label":null,"lorry_probability":null,)"
+              R"("lorry_error":"invalid_row: line 1: odd"})"
               "\n");
     EXPECT_EQ(jsonl.output_row("not json", schema::DeadLetter{.error = odd}),
               R"({"row":"not json","lorry_label":null,"lorry_probability":null,"lorry_error":"invalid_row: line 1: odd"})"

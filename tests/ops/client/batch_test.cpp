@@ -1,9 +1,13 @@
 // submit, collect and cancel against the embedded broker.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <set>
 #include <thread>
 
+#include "consumer/file/lock.h"
 #include "ops/client/batch_follower.h"
 #include "ops/client/batch_id.h"
 #include "schema/json.h"
@@ -188,6 +192,12 @@ TEST_F(ClientTest, CollectGoesOnWhereAnEarlierCallWasCut) {
     EXPECT_EQ(text_of(out), lines[0] + "\n" + lines[1] + "\n");
     EXPECT_THAT(second.err, HasSubstr("1 results added, 1 were there before"));
 
+    // Pins: two calls at a time wrote each result twice.
+    const int other = consumer::open_locked(out, O_RDWR);
+    const Call beside = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "60s"});
+    ::close(other);
+    EXPECT_EQ(beside.code, 2) << beside.err;
+    EXPECT_THAT(beside.err, HasSubstr("is in use"));
     const Call third = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "60s"});
     EXPECT_EQ(third.code, 0);
     EXPECT_EQ(lines_of(text_of(out)).size(), 2U);

@@ -1,10 +1,16 @@
 // `lorry run` on job files: answers, resumption, failures and kills.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <random>
 
+#include "consumer/file/journal.h"
+#include "consumer/file/lock.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "ops/machine.h"
+#include "ops/run/output.h"
 #include "ops/run/tally.h"
 #include "tests/ops/run/fixture.h"
 #include "tests/support/labels.h"
@@ -228,6 +234,9 @@ TEST_F(RunProgram, EndsWith2WhenTheCallIsWrong) {
     EXPECT_NE(fails({"run", in, "-o", out()}).find("--model"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--retry-failed"}).find("no run has written"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--template", in}).find("--id"), std::string::npos);
+    for (const auto& [flag, value] : {std::pair("--adapter", "ad"), std::pair("--max-tokens", "2"), std::pair("--temperature", "1")}) {
+        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, flag, value}).find("each job says them"), std::string::npos);
+    }
     EXPECT_NE(fails({"run", in, "-o", out(), "--max-batch", "many"}).find("--max-batch is 'many'"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--device", "cpu", "--quantize", "fp8"}).find("choose int8 or int4"),
               std::string::npos);
@@ -251,6 +260,17 @@ TEST_F(RunProgram, EndsWith2WhenTheCallIsWrong) {
               std::string::npos);
     EXPECT_NE(fails({"walk", "--help"}).find("no command 'walk'"), std::string::npos);
     EXPECT_NE(fails({}).find("subcommand"), std::string::npos);
+}
+
+// Pins: a run from standard input with --overwrite removed the journal of a run that was writing the same file, and wrote into it.
+TEST_F(RunProgram, DoesNotOverwriteTheOutputOfARunThatGoesOn) {
+    const int other = consumer::open_locked(consumer::journal_of(out()), O_RDWR | O_CREAT);
+    for (const bool resumable : {true, false}) {
+        const RunOutputArgs args{.output = out(), .resumable = resumable, .overwrite = true};
+        EXPECT_THROW(open_run_output(args), consumer::ResumeRefused);
+    }
+    EXPECT_TRUE(std::filesystem::exists(consumer::journal_of(out())));
+    ::close(other);
 }
 
 TEST_F(RunProgram, SaysHowToGoOnWhenTheOutputCannotGrow) {

@@ -149,6 +149,18 @@ TEST_F(AdapterTopicTest, NoFolderOutsideTheRootIsEverReached) {
     EXPECT_FALSE(folder_below(root, "../" + root.filename().string() + "-twin"));
 }
 
+// Pins: an empty root was the folder in which the worker had been started.
+TEST_F(AdapterTopicTest, WithoutARootNoAdapterIsLoaded) {
+    add("tags", "aaaa", "inside");
+    AdapterTopic::Options rootless = options();
+    rootless.adapters_root.clear();
+    AdapterTopic directory(config, rootless);
+    directory.wait_until_read(Clock::now() + 15s);
+    const ModelName model = directory.resolve("tags", Clock::now());
+    EXPECT_EQ(model.kind, ModelName::Kind::refused);
+    EXPECT_THAT(model.refusal, ::testing::HasSubstr("without --adapters"));
+}
+
 // Pins: a start with thousands of adapters must not wait for their folders, which may be on a network drive.
 TEST_F(AdapterTopicTest, AFolderIsLookedUpWhenItsFirstJobAsksAndNotBefore) {
     constexpr std::uint64_t count = 1000;
