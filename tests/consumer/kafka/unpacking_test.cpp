@@ -7,9 +7,13 @@
 #include "consumer/kafka/producer.h"
 #include "consumer/kafka/source.h"
 #include "tests/support/kafka_fixture.h"
+#include "tests/support/labels.h"
 
 namespace lorry::consumer {
 namespace {
+
+// Sanitizers take memory of their own.
+const tests::Labelled measures_memory{"UnpackingTest.*", {tests::Label::not_asan, tests::Label::not_tsan}};
 
 constexpr std::size_t mebibyte = 1u << 20;
 
