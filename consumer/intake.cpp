@@ -48,15 +48,12 @@ Expected<AdmittedJob, schema::BadRecord> Intake::admit(const Delivery& delivery,
                                             .model = std::move(job->model),
                                             .error = *delivery.refusal});
     }
-    return AdmittedJob{.job = std::move(*job),
-                       .epoch = delivery.epoch,
-                       .delivered = delivered,
-                       .bytes = schema::text_bytes(record.key, record.value, record.headers)};
+    return AdmittedJob{.job = std::move(*job), .epoch = delivery.epoch, .delivered = delivered, .bytes = schema::memory_bytes(record)};
 }
 
 Refused Intake::refusal(Delivery delivery, schema::BadRecord bad) const {
     schema::JobRecord& record = delivery.record;
-    if (record.headers.size() > schema::job_headers_max) record.headers.clear();  // a reader of the result takes only so many
+    if (record.headers.size() > schema::job_headers_max) record.headers.clear();  // a client reads 100,000 at most, ours among them
     if (bad.custom_id) {
         schema::Job job{.source = std::move(record.source), .custom_id = *std::move(bad.custom_id), .id = std::move(bad.job_id)};
         job.model = std::move(bad.model);

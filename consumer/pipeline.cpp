@@ -227,7 +227,7 @@ void Pipeline::State::receive(Delivery delivery) {
     jobs_in_flight.add(record.source, epoch, admitted ? admitted->job.id : admitted.error().job_id, delivered);
     if (!admitted) {
         // It needs no room, but takes memory until it is committed.
-        jobs_in_flight.weigh(record.source, epoch, {.bytes = schema::text_bytes(record.key, record.value, record.headers)});
+        jobs_in_flight.weigh(record.source, epoch, {.bytes = schema::memory_bytes(record)});
         return refuse(intake.refusal(std::move(delivery), std::move(admitted.error())));
     }
     parts.observer.on_admitted(admitted->job);

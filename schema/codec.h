@@ -21,10 +21,12 @@ struct JobRecord {
     std::vector<Header> headers;
     std::optional<Timestamp> timestamp;
 };
-// More is payload_too_large: an empty header is two bytes in Kafka, and many more in memory.
+// A job with more headers is payload_too_large.
 constexpr std::size_t job_headers_max = 1'000;
-// Bytes in memory of key, value and headers.
+// Bytes of the texts of key, value and headers.
 std::int64_t text_bytes(const std::optional<std::string>& key, const std::optional<std::string>& value, std::span<const Header> headers);
+// What the record takes in memory: an empty header is two bytes in Kafka, and many more here.
+std::int64_t memory_bytes(const JobRecord& record);
 
 // A record that is not a valid job. With a custom_id it becomes an error completion, without one a dead letter.
 struct BadRecord {

@@ -123,8 +123,12 @@ const std::string* find_header(std::span<const Header> headers, std::string_view
 
 std::int64_t text_bytes(const std::optional<std::string>& key, const std::optional<std::string>& value, std::span<const Header> headers) {
     std::size_t bytes = (key ? key->size() : 0) + (value ? value->size() : 0);
-    for (const auto& [name, text] : headers) bytes += sizeof(Header) + name.size() + text.size();
+    for (const auto& [name, text] : headers) bytes += name.size() + text.size();
     return static_cast<std::int64_t>(bytes);
+}
+
+std::int64_t memory_bytes(const JobRecord& record) {
+    return text_bytes(record.key, record.value, record.headers) + static_cast<std::int64_t>(record.headers.size() * sizeof(Header));
 }
 
 Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& limits) {
@@ -147,7 +151,7 @@ Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& l
         return refuse({.code = ErrorCode::null_value, .param = "", .message = "the record has a null value; a job is a JSON object"});
     }
     const std::string& text = *record.value;
-    const std::int64_t beside = text_bytes(record.key, std::nullopt, record.headers);
+    const std::int64_t beside = memory_bytes(record) - static_cast<std::int64_t>(text.size());
     const bool has_many_headers = record.headers.size() > job_headers_max;
     if (has_many_headers || std::max(text.size(), static_cast<std::size_t>(beside)) > limits.bytes_max) {
         if (text.size() <= limits.scanned_bytes_max) {

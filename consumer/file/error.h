@@ -1,4 +1,4 @@
-// The exceptions of file runs. Thrown by reader.cpp, table_rows.cpp, journal.cpp and sink.cpp.
+// The exceptions of file runs. Thrown by reader.cpp, table_rows.cpp, journal.cpp, lock.cpp and sink.cpp.
 #pragma once
 
 #include <cerrno>
@@ -12,6 +12,11 @@ namespace lorry::consumer {
 
 // An error of the input file or a table's template that affects every line. The message says what to change.
 struct InputError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// The output cannot be continued with this input, model or options, or another process writes it. The message says why and what to do.
+struct ResumeRefused : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 

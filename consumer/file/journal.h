@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,11 +27,6 @@ struct RunTrait {
     bool operator==(const RunTrait&) const = default;
 };
 using RunIdentity = std::vector<RunTrait>;
-
-// The output cannot be continued with this input, model or options. The message says why and what to do.
-struct ResumeRefused : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
 
 struct JournalEntry {
     std::int64_t record = 0;  // record of the input

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "consumer/file/error.h"
-#include "consumer/file/journal.h"
 
 namespace lorry::consumer {
 

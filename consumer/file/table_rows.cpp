@@ -183,16 +183,19 @@ std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) 
     return empty;
 }
 
+const std::string* Table::name_taken_in(const Json& row) const {
+    const auto taken = std::ranges::find_if(added_, [&](const std::string& name) { return row.find(name) != nullptr; });
+    return taken == added_.end() ? nullptr : &*taken;
+}
+
 Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
     std::vector<std::pair<std::string, std::string>> named;
     if (!options_.csv) {
         const auto json = Json::parse(row);
         if (!json) return unexpected("the row is not JSON: " + json.error());
         if (!json->is_object()) return unexpected(fmt::format("the row is a JSON {}; a row is an object", json->kind()));
-        for (const std::string& name : added_) {
-            if (json->find(name) != nullptr)
-                return unexpected(fmt::format("the row already has a member '{}': give --result-prefix", schema::shortened(name)));
-        }
+        if (const std::string* name = name_taken_in(*json))
+            return unexpected(fmt::format("the row already has a member '{}': give --result-prefix", schema::shortened(*name)));
         for (const auto& [name, value] : *json->as_object()) named.emplace_back(name, text_of(value));
         return Row(std::move(named));
     }
@@ -280,8 +283,7 @@ std::string Table::output_row(std::string_view row, const schema::DeadLetter& le
 std::string Table::encode(std::string_view row, const Answer& answer) const {
     if (!options_.csv) {
         auto parsed = Json::parse(row);
-        const auto has = [&](const std::string& name) { return parsed->find(name) != nullptr; };
-        const bool is_kept = parsed && parsed->is_object() && !std::ranges::any_of(added_, has);
+        const bool is_kept = parsed && parsed->is_object() && name_taken_in(*parsed) == nullptr;
         Json line = is_kept ? std::move(*parsed) : Json::object({{"row", schema::repair_utf8(row)}});
         line.set(added_.front(), answer.error.empty() ? Json(answer.result) : Json());
         if (added_.size() == 3) line.set(added_[1], answer.probability);

@@ -84,6 +84,8 @@ private:
     struct Row;
     struct Answer;
     Expected<Row, std::string> parse(std::string_view row) const;
+    // The first of added_ that a JSON row has as a member of its own; nullptr: none.
+    const std::string* name_taken_in(const schema::Json& row) const;
     schema::Json body_of(const Row& row, std::string prompt) const;
     std::string encode(std::string_view row, const Answer& answer) const;
 

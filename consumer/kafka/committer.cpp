@@ -124,9 +124,8 @@ private:
 std::size_t bytes_of(const OutboxRecord& record) {
     constexpr std::size_t frame = 128;  // lengths, timestamp and offset of a record, and the header with its transaction
     constexpr std::size_t header_frame = 8;
-    std::size_t bytes = frame + (record.key ? record.key->size() : 0) + (record.value ? record.value->size() : 0);
-    for (const auto& [name, text] : record.headers) bytes += header_frame + name.size() + text.size();
-    return bytes;
+    return frame + record.headers.size() * header_frame +
+           static_cast<std::size_t>(schema::text_bytes(record.key, record.value, record.headers));
 }
 
 EndsSeen ends_seen(const DeliveredEnds& delivered, const OutboxEntry& entry) {

@@ -141,16 +141,6 @@ KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settin
     return conf;
 }
 
-std::size_t receive_bytes_max(const KafkaConfig& config) {
-    const KafkaConfHandle conf = make_conf(config, {});
-    std::array<char, 32> text{};
-    std::size_t size = text.size();
-    CHECK(rd_kafka_conf_get(conf.get(), receive_limit, text.data(), &size) == RD_KAFKA_CONF_OK, "a setting that librdkafka knows");
-    std::size_t bytes = 0;
-    std::from_chars(text.data(), text.data() + size - 1, bytes);
-    return bytes;
-}
-
 ProducerLimits producer_limits(std::initializer_list<std::size_t> topics) {
     return {.record_bytes_max = std::max(topics), .batch_bytes_max = std::min(ProducerLimits().batch_bytes_max, std::min(topics))};
 }
@@ -294,6 +284,16 @@ std::optional<std::string> KafkaConnection::topic_id(const std::string& topic, m
         if (is_configuration_error(error)) throw refused(fmt::format("asking for the id of {}", topic), error, topic);
         if (!retry.again(rd_kafka_err2str(error))) return std::nullopt;
     }
+}
+
+std::size_t KafkaConnection::receive_bytes_max() const {
+    std::array<char, 32> text{};
+    std::size_t size = text.size();
+    const auto found = rd_kafka_conf_get(rd_kafka_conf(handle()), receive_limit, text.data(), &size);
+    CHECK(found == RD_KAFKA_CONF_OK, "a setting that librdkafka knows");
+    std::size_t bytes = 0;
+    std::from_chars(text.data(), text.data() + size - 1, bytes);
+    return bytes;
 }
 
 std::map<std::string, std::string> KafkaConnection::topic_settings(const std::string& topic) const {

@@ -37,9 +37,6 @@ rd_kafka_resp_err_t first_error(const rd_kafka_topic_partition_list_t& answers, 
 // Applies our defaults, then the user's table, then `settings`; later values win. Throws KafkaConfigError for what librdkafka rejects.
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings);
 
-// The largest response that a client with this configuration takes, in bytes.
-std::size_t receive_bytes_max(const KafkaConfig& config);
-
 // Limits of a producer that writes to several topics: records may be as large as the largest limit, batches only as large as the smallest,
 // because a broker checks a topic's max.message.bytes against whole batches.
 struct ProducerLimits {
@@ -103,6 +100,8 @@ public:
     std::optional<std::string> topic_id(const std::string& topic, std::chrono::milliseconds deadline, const std::stop_token& stop) const;
     // The topic's settings under Kafka's names; empty if the broker does not say (no right, or it is the embedded broker).
     std::map<std::string, std::string> topic_settings(const std::string& topic) const;
+    // The largest response that this client takes, in bytes.
+    std::size_t receive_bytes_max() const;
     struct Watermarks {
         std::int64_t first = 0;  // the oldest offset
         std::int64_t end = 0;    // the next offset to be written (for readers of committed records: the first uncommitted one)

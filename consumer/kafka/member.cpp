@@ -28,7 +28,7 @@ std::size_t record_limit(const KafkaConnection& connection, const std::string& t
             std::from_chars(found->second.data(), found->second.data() + found->second.size(), limit);
         }
     }
-    limit = std::min(limit, receive_bytes_max(connection.config()));
+    limit = std::min(limit, connection.receive_bytes_max());
     return limit - std::min(limit, batch_frame);
 }
 

@@ -364,7 +364,7 @@ std::optional<std::int64_t> KafkaSource::read_one(const Key& key, Reading& readi
     }
     if (may_deliver(reading.held->source)) {
         schema::JobRecord record = *std::exchange(reading.held, std::nullopt);
-        const std::int64_t bytes = schema::text_bytes(record.key, record.value, record.headers);
+        const std::int64_t bytes = schema::memory_bytes(record);
         deliver(std::move(record), reading, deliveries);
         return bytes;
     }

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/file/error.h"
 #include "consumer/file/journal.h"
 #include "consumer/file/table_rows.h"
 #include "consumer/kafka/config.h"

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/file/error.h"
 #include "consumer/file/lock.h"
 #include "consumer/file/sink.h"
 #include "ops/command.h"

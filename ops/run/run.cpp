@@ -210,8 +210,8 @@ void RunCommand::check_flags() const {
         throw UsageError("--choices takes the most probable label and draws no tokens: leave --max-tokens and --temperature out");
     }
     if (is_table() && template_.empty()) throw UsageError("--id makes the input a table, which needs a prompt: give --template FILE");
-    const bool draws = adapter_ != "base" || max_tokens_ || temperature_ > 0.0;
-    if (!is_table() && draws) {
+    const bool is_for_rows = adapter_ != "base" || max_tokens_ || temperature_ > 0.0;
+    if (!is_table() && is_for_rows) {
         throw UsageError(
             "--adapter, --max-tokens and --temperature are for tables, whose rows --id names: in a file of jobs, each job says them");
     }

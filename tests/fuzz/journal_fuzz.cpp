@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/file/error.h"
 #include "consumer/file/journal.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/support/temp_folder.h"

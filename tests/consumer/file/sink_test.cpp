@@ -1,5 +1,6 @@
 // A run's output and its journal: whenever a run is killed, a resumed run repeats nothing and loses nothing.
 #include "consumer/file/sink.h"
+#include "consumer/file/error.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/file/error.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::consumer {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "consumer/kafka/producer.h"
-#include "tests/support/kafka_fixture.h"
+#include "tests/support/kafka_source_fixture.h"
 
 namespace lorry::consumer {
 namespace {
@@ -87,16 +87,8 @@ void produce_unreadable(const std::string& address, const std::string& topic, st
     ::close(connection);
 }
 
-class KafkaSourceTest : public KafkaTest {
+class KafkaSourceTest : public KafkaSourceFixture {
 protected:
-    KafkaSource::Options source_options() const {
-        return {.topics = topics,
-                .group = "base",
-                .member = "one",
-                .session_timeout = 3s,
-                .drain_budget = 500ms,
-                .careful_starts = {.jobs = 0}};
-    }
     std::vector<Delivery> poll_for(KafkaSource& source, std::chrono::milliseconds time) {
         std::vector<Delivery> jobs;
         const auto end = Clock::now() + time;

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <random>
 
+#include "consumer/file/error.h"
 #include "consumer/file/journal.h"
 #include "consumer/file/lock.h"
 #include "kernels/backend.h"
