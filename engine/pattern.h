@@ -14,9 +14,9 @@
 namespace lorry::engine {
 
 // The steps that matches of one adapter's patterns may still take. A step is a state that is entered, or 64 states that are made ready; on
-// a slow machine they take a second.
+// a slow machine they take a quarter of a second.
 struct MatchSteps {
-    std::int64_t left = 200'000'000;
+    std::int64_t left = 50'000'000;
     bool are_used_up() const { return left < 0; }
 };
 

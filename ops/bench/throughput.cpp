@@ -155,12 +155,12 @@ BenchThroughputCommand::Measured BenchThroughputCommand::measure(const Settings&
     for (std::int64_t i = 0; i < repeat_; ++i) {
         if (against_base_) {
             ThroughputResult base = run_throughput(setup, without, ++seed);
-            if (!report.base || base.seconds < report.base->seconds) report.base = std::move(base);
+            if (!report.base || is_better(base, *report.base)) report.base = std::move(base);
         }
         measured.profile.clear();
         ThroughputResult again = run_throughput(setup, shape, ++seed);
         measured.last_seconds = again.seconds;
-        if (i == 0 || again.seconds < report.result.seconds) report.result = std::move(again);
+        if (i == 0 || is_better(again, report.result)) report.result = std::move(again);
     }
     report.memory_peak = memory_peak();
     if (on_cpu) {

@@ -138,6 +138,10 @@ std::optional<TokenRange> parse_token_range(std::string_view text) {
     return TokenRange{*low, *high};
 }
 
+bool is_better(const ThroughputResult& one, const ThroughputResult& other) {
+    return one.decode.rows != other.decode.rows ? one.decode.rows > other.decode.rows : one.seconds < other.seconds;
+}
+
 ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed) {
     engine::Engine& engine = setup.engine();
     const engine::EngineStats before = engine.stats();

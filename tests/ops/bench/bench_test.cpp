@@ -113,6 +113,17 @@ TEST(Bench, DecodeStepsAreThoseOfTheFullestBatch) {
     EXPECT_DOUBLE_EQ(decode.context_tokens, 45.0);
 }
 
+// Pins: on a busy machine the first run, in which adapters were loaded, was the fastest, and no step had the full batch.
+TEST(Bench, ARunWithFewerSequencesAtOnceIsNotTheBest) {
+    const ThroughputResult loading{.seconds = 1.0, .decode = {.rows = 3}};
+    const ThroughputResult slow{.seconds = 3.0, .decode = {.rows = 4}};
+    const ThroughputResult fast{.seconds = 2.0, .decode = {.rows = 4}};
+    EXPECT_TRUE(is_better(slow, loading));
+    EXPECT_FALSE(is_better(loading, slow));
+    EXPECT_TRUE(is_better(fast, slow));
+    EXPECT_FALSE(is_better(slow, fast));
+}
+
 TEST(Bench, ASharedBeginningIsComputedOnce) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
