@@ -1,6 +1,7 @@
 // Implements the requests with the admin client (ListOffsets) and the consumer (offsets for times).
 #include "consumer/kafka/end_offsets.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <limits>
@@ -18,20 +19,21 @@ using std::chrono::milliseconds;
 }  // namespace
 
 Expected<EndOffsets, NoEndOffsets> end_offsets(const KafkaConnection& connection, const TopicPartitions& partitions,
-                                               rd_kafka_IsolationLevel_t level, const std::stop_token& stop) {
+                                               rd_kafka_IsolationLevel_t level, const std::stop_token& stop, milliseconds limit) {
     EndOffsets answer;
     if (partitions.empty()) return answer;
     const PartitionListHandle list = list_of(partitions);
     for (int i = 0; i < list->cnt; ++i) list->elems[i].offset = RD_KAFKA_OFFSET_SPEC_LATEST;
     const AdminOptionsHandle options(rd_kafka_AdminOptions_new(connection.handle(), RD_KAFKA_ADMIN_OP_LISTOFFSETS));
     std::array<char, 256> problem{};
-    rd_kafka_AdminOptions_set_request_timeout(options.get(), static_cast<int>(request_timeout.count()), problem.data(), problem.size());
+    const auto wait = static_cast<int>(std::min<milliseconds>(limit, request_timeout).count());
+    rd_kafka_AdminOptions_set_request_timeout(options.get(), wait, problem.data(), problem.size());
     const ErrorHandle refused(rd_kafka_AdminOptions_set_isolation_level(options.get(), level));
     CHECK(!refused, "both isolation levels are known");
     const QueueHandle queue(rd_kafka_queue_new(connection.handle()));
     rd_kafka_ListOffsets(connection.handle(), list.get(), options.get(), queue.get());
     EventHandle event;
-    const auto deadline = Clock::now() + 2 * request_timeout;
+    const auto deadline = Clock::now() + limit;
     while (!event && !stop.stop_requested() && Clock::now() < deadline) {
         event.reset(rd_kafka_queue_poll(queue.get(), static_cast<int>(poll_turn.count())));
     }

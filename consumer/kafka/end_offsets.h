@@ -11,6 +11,7 @@
 #include <string>
 
 #include "consumer/kafka/connection.h"
+#include "consumer/kafka/times.h"
 #include "schema/check.h"
 #include "schema/job.h"
 
@@ -23,9 +24,10 @@ struct NoEndOffsets {
     rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
     std::string topic;
 };
-// Sends one request to each leader. If one of them does not answer within a few seconds, or a stop is requested, the error is _TIMED_OUT.
+// Sends one request to each leader. If one of them does not answer within `limit`, or a stop is requested, the error is _TIMED_OUT.
 Expected<EndOffsets, NoEndOffsets> end_offsets(const KafkaConnection& connection, const TopicPartitions& partitions,
-                                               rd_kafka_IsolationLevel_t level, const std::stop_token& stop);
+                                               rd_kafka_IsolationLevel_t level, const std::stop_token& stop,
+                                               std::chrono::milliseconds limit = 2 * request_timeout);
 // Repeats the request until it succeeds. Returns nullopt when a stop was requested. Throws KafkaError after the deadline, and at once for
 // an error that only an operator can fix.
 std::optional<EndOffsets> wait_for_end_offsets(const KafkaConnection& connection, const TopicPartitions& partitions,

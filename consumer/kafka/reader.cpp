@@ -31,6 +31,7 @@ struct Partition {
 };
 
 constexpr milliseconds unreadable_patience{10'000};
+constexpr milliseconds ends_patience{1'000};
 
 std::string text_of(const UnreadableRecord& record) {
     return fmt::format("{} [{}]: the record at offset {} cannot be read: {}", record.topic, record.partition, record.offset, record.reason);
@@ -180,7 +181,7 @@ std::vector<schema::JobRecord> RecordReader::poll(milliseconds timeout, std::siz
     return records;
 }
 
-bool RecordReader::read_to(const std::map<Key, std::int64_t>& ends, const std::function<bool(const Behind&)>& may_go_on,
+bool RecordReader::read_to(const Ends& ends, const std::function<bool(const Behind&)>& may_go_on,
                            const std::function<void(const schema::JobRecord&)>& take) {
     constexpr milliseconds poll_timeout{200};
     constexpr std::size_t records_max = 1000;
@@ -220,13 +221,25 @@ std::optional<UnreadableRecord> RecordReader::unreadable() const {
     return std::nullopt;
 }
 
-bool RecordReader::has_read_all() {
-    // One attempt each; the caller asks again.
-    return std::all_of(state_->partitions.begin(), state_->partitions.end(), [&](const auto& entry) {
-        const auto& [key, partition] = entry;
-        const auto marks = state_->connection.try_watermarks(key.first, key.second);
-        return marks && partition.next >= marks->end;
-    });
+std::optional<RecordReader::Ends> RecordReader::ends_now() const {
+    if (is_away()) return std::nullopt;
+    TopicPartitions all;
+    for (const auto& [key, partition] : state_->partitions) all.push_back(key);
+    const auto level = state_->options.uncommitted ? RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED : RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED;
+    auto ends = end_offsets(state_->connection, all, level, {}, ends_patience);
+    return ends ? std::optional(*std::move(ends)) : std::nullopt;
+}
+
+bool RecordReader::has_read(const Ends& ends) const {
+    return std::ranges::all_of(ends, [&](const auto& end) { return state_->partitions.at(end.first).next >= end.second; });
+}
+
+bool CatchUp::is_done() {
+    if (!ends_) {
+        moment_ = Clock::now();
+        ends_ = reader_.ends_now();
+    }
+    return ends_ && reader_.has_read(*ends_);
 }
 
 std::int64_t RecordReader::remaining() const {

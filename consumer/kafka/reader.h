@@ -52,6 +52,8 @@ public:
     // brokers have been away for longer than deadline_later, or a right is missing. Waits without limit for a topic that goes missing.
     std::vector<schema::JobRecord> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(100), std::size_t max = 2000);
 
+    // An offset for each partition.
+    using Ends = std::map<std::pair<std::string, std::int32_t>, std::int64_t>;
     // A partition that was not yet read to its end.
     struct Behind {
         TopicOffset position;
@@ -61,8 +63,8 @@ public:
     // Polls until each position has reached its end; `ends` must contain all partitions. Passes records to `take`. Between polls it calls
     // `may_go_on` with one partition that is behind; that may return false to stop, or throw when the partition was quiet for too long.
     // Throws like poll(), and when a record that cannot be read blocks a partition for more than ten seconds.
-    bool read_to(const std::map<std::pair<std::string, std::int32_t>, std::int64_t>& ends,
-                 const std::function<bool(const Behind&)>& may_go_on, const std::function<void(const schema::JobRecord&)>& take);
+    bool read_to(const Ends& ends, const std::function<bool(const Behind&)>& may_go_on,
+                 const std::function<void(const schema::JobRecord&)>& take);
 
     // True if no broker could be reached at the last poll(), which throws when that has lasted too long.
     bool is_away() const;
@@ -70,9 +72,10 @@ public:
     bool at_end() const;
     // A record that cannot be read and blocks its partition: damaged, or of an unknown codec. nullopt: none does.
     std::optional<UnreadableRecord> unreadable() const;
-    // True when everything was read that is in the topics at the time of this call. Asks the brokers, so do not call it for each record.
-    // False when they do not answer at once.
-    bool has_read_all();
+    // Where the partitions end now: for readers of committed records, at the first one that is not. One request to each leader. nullopt
+    // when they do not answer within a second.
+    std::optional<Ends> ends_now() const;
+    bool has_read(const Ends& ends) const;
     // Number of records left to read, as far as known; 0 at the end.
     std::int64_t remaining() const;
     std::vector<TopicOffset> positions() const;
@@ -96,6 +99,22 @@ public:
 private:
     struct State;
     std::unique_ptr<State> state_;
+};
+
+// Tells when a reader has read everything that was in its topics at one moment, however much others write meanwhile.
+class CatchUp {
+public:
+    explicit CatchUp(const RecordReader& reader) : reader_(reader) {}
+    // The first call sets the moment: it asks the brokers where the topics end. Later calls ask only if they did not answer.
+    bool is_done();
+    // The next call of is_done() sets another moment.
+    void begin_again() { ends_.reset(); }
+    std::chrono::steady_clock::time_point moment() const { return moment_; }
+
+private:
+    const RecordReader& reader_;
+    std::chrono::steady_clock::time_point moment_{};
+    std::optional<RecordReader::Ends> ends_;
 };
 
 }  // namespace lorry::consumer

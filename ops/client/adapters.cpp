@@ -161,6 +161,7 @@ private:
     static std::vector<schema::AdapterRow> read_topic(const Settings& settings) {
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
         consumer::RecordReader reader(kafka, {.topics = {topics_of(settings).adapters()}});
+        consumer::CatchUp catch_up(reader);
         std::map<std::string, schema::AdapterRow> by_name;
         const auto deadline = consumer::Clock::now() + kafka.deadline_start;
         do {
@@ -176,7 +177,7 @@ private:
                 throw consumer::KafkaError(fmt::format("{} could not be read to its end within {}: check the brokers at {}",
                                                        topics_of(settings).adapters(), show_duration(kafka.deadline_start), kafka.brokers));
             }
-        } while (!reader.at_end() || !reader.has_read_all());
+        } while (!catch_up.is_done());
         std::vector<schema::AdapterRow> rows;
         for (auto& [name, row] : by_name) rows.push_back(std::move(row));
         return rows;

@@ -45,6 +45,9 @@ BatchFollower::BatchFollower(const consumer::KafkaConfig& config, const schema::
       config_(config),
       topics_(topics),
       reader_(config, reader_options(topics, options_)),
+      beginning_(reader_),
+      all_(reader_),
+      rest_(reader_),
       last_news_(Clock::now()),
       last_job_(last_news_) {}
 
@@ -123,31 +126,35 @@ void BatchFollower::count_failure(const std::string& error) {
 }
 
 BatchFollower::Standing BatchFollower::standing() {
-    if (!reader_.at_end()) return Standing::open;
     if (options_.results && counts_.finished() < counts_.total() && is_rest_lost()) return Standing::lost;
-    // It does not matter whether jobs or results are read first: nothing is missing once both were read to their ends at one time.
-    if (options_.results && counts_.finished() < counts_.jobs) return Standing::open;
-    if (!reader_.has_read_all()) return Standing::open;
+    // It does not matter whether jobs or results are read first: nothing is missing if each job has ended once both were read to their
+    // ends of one moment.
+    if (options_.results && counts_.finished() < counts_.jobs) {
+        all_.begin_again();
+        return Standing::open;
+    }
+    if (!all_.is_done()) return Standing::checked;
+    all_.begin_again();
     if (counts_.jobs == 0 && counts_.finished() == 0) return Standing::no_such;
     if (counts_.jobs >= counts_.announced || counts_.finished() >= counts_.announced) return Standing::complete;
     return Clock::now() - last_job_ > submit_patience ? Standing::cut_short : Standing::open;
 }
 
 bool BatchFollower::is_rest_lost() {
-    if (Clock::now() - last_news_ < news_patience) return false;
+    if (Clock::now() - last_news_ < news_patience || reader_.is_away() || !beginning_.is_done()) return false;
     if (!statuses_) {
         auto options = reader_options(topics_, options_);
         options.topics = {topics_.status()};
         statuses_.emplace(config_, std::move(options));
+        all_statuses_.emplace(*statuses_);
     }
     const auto until = Clock::now() + standing_interval;
-    while (Clock::now() < until) {
-        const auto records = statuses_->poll();
-        for (const schema::JobRecord& record : records) take_status(record);
-        if (records.empty() && statuses_->at_end()) break;
-    }
-    if (!statuses_->at_end() || Clock::now() - last_news_ < news_patience) return false;
-    return counts_.finished() + std::ssize(missing_) >= counts_.total() && reader_.has_read_all();
+    do {
+        for (const schema::JobRecord& record : statuses_->poll()) take_status(record);
+    } while (!all_statuses_->is_done() && Clock::now() < until);
+    if (!all_statuses_->is_done() || Clock::now() - last_news_ < news_patience) return false;
+    all_statuses_->begin_again();
+    return counts_.finished() + std::ssize(missing_) >= counts_.total() && rest_.is_done();
 }
 
 void BatchFollower::take_status(const schema::JobRecord& record) {
@@ -156,7 +163,9 @@ void BatchFollower::take_status(const schema::JobRecord& record) {
     const auto status = schema::parse_status(*record.value);
     if (!status || !schema::is_terminal(status->state) || status->run.batch_id != options_.batch_id) return;
     const std::string id = schema::result_id(status->run.source, record.key->substr(prefix.size()));
-    if (!seen_.contains(id) && missing_.insert(id).second) last_news_ = Clock::now();
+    if (seen_.contains(id) || !missing_.insert(id).second) return;
+    last_news_ = Clock::now();
+    rest_.begin_again();  // the result may be behind what was read so far
 }
 
 std::vector<std::string> BatchFollower::shortened_topics() {
@@ -179,14 +188,13 @@ std::int64_t BatchFollower::jobs_gone_max() {
 FollowEnd follow_to_end(BatchFollower& batch, ProgressBar& progress, const FollowOptions& options) {
     const auto begin = Clock::now();
     auto next_standing = begin;
-    bool caught_up = false;
     while (!options.stop.load()) {
         for (const BatchResult& result : batch.poll()) {
             if (options.on_result) options.on_result(result);
         }
         if (options.after_poll) options.after_poll();
         const BatchCounts& counts = batch.counts();
-        caught_up = caught_up || batch.is_at_end();
+        const bool caught_up = batch.has_caught_up();
         ProgressState state{.done = counts.finished(), .failed = counts.failed, .is_catching_up = !caught_up};
         if (batch.is_away()) state.trouble = "Kafka does not answer";
         if (counts.total() > 0) state.total = counts.total();
@@ -194,14 +202,17 @@ FollowEnd follow_to_end(BatchFollower& batch, ProgressBar& progress, const Follo
         const auto time = Clock::now();
         if (time < next_standing) continue;
         next_standing = time + standing_interval;
-        switch (batch.standing()) {
-            case BatchFollower::Standing::open: break;
+        const BatchFollower::Standing standing = batch.standing();
+        switch (standing) {
+            case BatchFollower::Standing::open:
+            case BatchFollower::Standing::checked: break;
             case BatchFollower::Standing::complete: return FollowEnd::complete;
             case BatchFollower::Standing::cut_short: return FollowEnd::cut_short;
             case BatchFollower::Standing::lost: return FollowEnd::lost;
             case BatchFollower::Standing::no_such: return FollowEnd::no_such;
         }
-        if (options.timeout && time - begin >= *options.timeout && (options.timeout->count() > 0 || batch.is_at_end())) {
+        const bool has_read_enough = caught_up && standing != BatchFollower::Standing::checked;
+        if (options.timeout && time - begin >= *options.timeout && (options.timeout->count() > 0 || has_read_enough)) {
             return FollowEnd::timed_out;
         }
     }

@@ -69,6 +69,7 @@ public:
 
     enum class Standing {
         open,       // jobs are running, waiting or still being submitted
+        checked,    // each known job ended; what was written until now is being read, for more jobs
         complete,   // each job of the batch ended
         cut_short,  // the same, but fewer jobs were submitted than announced, and none arrived for a while
         lost,       // each job ended, but some results are no longer in the topic
@@ -76,8 +77,8 @@ public:
     };
     // Asks the brokers, so do not call it for each record.
     Standing standing();
-    // True if everything was read that existed a moment ago.
-    bool is_at_end() const { return reader_.at_end(); }
+    // True once everything was read that existed at the first call.
+    bool has_caught_up() { return beginning_.is_done(); }
     // True if no broker answers at present.
     bool is_away() const { return reader_.is_away(); }
     // The topics that no longer have their oldest records. Asks the brokers.
@@ -98,6 +99,9 @@ private:
     const consumer::KafkaConfig config_;
     const schema::Topics topics_;
     consumer::RecordReader reader_;
+    consumer::CatchUp beginning_;  // what existed when following began
+    consumer::CatchUp all_;        // what existed when each known job had ended
+    consumer::CatchUp rest_;       // what existed when the last missing result was noticed
     std::function<void(const std::string&)> on_job_;
     consumer::TextSet seen_;  // result ids
     // Ids of the results passed to know().
@@ -105,6 +109,7 @@ private:
     std::unordered_map<std::string, std::string> known_failures_;  // result id -> error
     // Reader of the status topic; only used when results are missing and nothing arrives.
     std::optional<consumer::RecordReader> statuses_;
+    std::optional<consumer::CatchUp> all_statuses_;
     std::set<std::string> missing_;  // ids of missing results of jobs that ended
     std::chrono::steady_clock::time_point last_news_;
     BatchCounts counts_;

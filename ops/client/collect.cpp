@@ -196,7 +196,7 @@ private:
             throw std::runtime_error(fmt::format("no job of batch {} is in {}: check the id and --prefix{}", batch_id_, topics.jobs(),
                                                  since_.empty() ? "" : ", and read further back with --since"));
         }
-        const bool read = batch.is_at_end();
+        const bool read = batch.has_caught_up();
         std::cerr << fmt::format("batch {}: {}{}\n", batch_id_, show_counts(batch), read ? "" : "; not everything was read yet");
         if (output_ != "-") {
             std::cerr << fmt::format("{}: {} results added{}\n", output_, show_count(file.added()),

@@ -17,7 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds end_check_interval{200};
 // How far the clocks of producers and of this machine may differ.
 constexpr std::chrono::minutes clock_slack{10};
 
@@ -52,19 +51,15 @@ consumer::RecordReader::Start start_of(const std::vector<SoughtJob>& sought) {
 
 // Leaves in `sought` what was not found.
 void search(consumer::RecordReader& reader, std::vector<SoughtJob>& sought, const std::atomic<bool>& stop) {
-    using Clock = std::chrono::steady_clock;
     ProgressBar progress("looking for " + name_of(sought));
     std::int64_t read = 0;
-    auto next_check = Clock::now();
-    while (!stop && !sought.empty()) {
+    consumer::CatchUp catch_up(reader);
+    while (!stop && !sought.empty() && !catch_up.is_done()) {
         for (const schema::JobRecord& record : reader.poll()) {
             leave_out(record, sought);
             ++read;
         }
         progress.show({.done = read, .failed = 0, .total = {}});
-        if (!reader.at_end() || Clock::now() < next_check) continue;
-        if (reader.has_read_all()) return;
-        next_check = Clock::now() + end_check_interval;
     }
 }
 

@@ -20,7 +20,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds ended_check_interval{200};
 
 class TailCommand final : public Command {
 public:
@@ -71,17 +70,16 @@ private:
 
     ExitCode follow(consumer::RecordReader& reader, ChunkPrinter& printer, std::optional<milliseconds> timeout) {
         const auto begin = Clock::now();
-        auto next_check = begin;
         bool waiting_said = false;
+        consumer::CatchUp catch_up(reader);
         while (!stop_) {
+            const bool had_ended = result_.has_value();
             for (const schema::JobRecord& record : reader.poll()) take(record, printer);
-            const auto time = Clock::now();
-            if (timeout && time - begin >= *timeout) return timed_out();
-            if (time < next_check || !reader.at_end()) continue;
-            next_check = time + ended_check_interval;
-            // Chunks are published before the result, so once everything is read, all chunks of an ended job were seen.
-            if (!job_id_.empty() && result_ && reader.has_read_all()) return end_of_job(printer);
-            if (!result_ && !seen_ && !waiting_said) {
+            if (!had_ended && result_) catch_up.begin_again();
+            if (timeout && Clock::now() - begin >= *timeout) return timed_out();
+            // Chunks are published before the result: of an ended job, all are among what the topics hold when its result is read.
+            if (!job_id_.empty() && result_ && catch_up.is_done()) return end_of_job(printer);
+            if (!result_ && !seen_ && !waiting_said && catch_up.is_done()) {
                 std::cerr << fmt::format("nothing from {} yet; waiting (Ctrl-C or --timeout stops waiting)\n", wanted());
                 waiting_said = true;
             }

@@ -24,10 +24,11 @@ std::vector<JobRecord> read_whole(const consumer::KafkaConfig& config, const std
     RecordReader reader(config, {.topics = {topic}});
     std::vector<JobRecord> records;
     const auto deadline = SteadyClock::now() + patience;
+    consumer::CatchUp catch_up(reader);
     while (SteadyClock::now() < deadline) {
         auto more = reader.poll(turn, records_per_poll);
         std::ranges::move(more, std::back_inserter(records));
-        if (more.empty() && reader.at_end() && reader.has_read_all()) break;
+        if (catch_up.is_done()) break;
     }
     std::ranges::sort(records, {}, &JobRecord::source);
     return records;

@@ -139,7 +139,7 @@ class Worker:
 
     def honest_seconds(self, batch):
         begin = time.monotonic()
-        self.submit(batch, [completion(f"honest-{i}", prompt=f"Package: {batch} {i}") for i in range(HONEST)], wait=True)
+        self.submit(batch, [completion(f"honest-{i}", prompt=f"Package: {batch} {i}", max_tokens=64) for i in range(HONEST)], wait=True)
         seconds = time.monotonic() - begin
         if self.process.poll() is not None:
             raise RuntimeError(f"the worker ended with {self.process.returncode}")

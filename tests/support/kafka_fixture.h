@@ -41,9 +41,10 @@ inline std::vector<schema::JobRecord> read_all(const KafkaConfig& config, const 
     RecordReader reader(config, {.topics = {topic}});
     std::vector<schema::JobRecord> records;
     const auto deadline = Clock::now() + 20s;
+    CatchUp catch_up(reader);
     while (Clock::now() < deadline) {
         for (auto& record : reader.poll(100ms, 1000)) records.push_back(std::move(record));
-        if (reader.at_end() && reader.has_read_all()) return records;
+        if (catch_up.is_done()) return records;
     }
     ADD_FAILURE() << topic << " was not read to its end";
     return records;

@@ -33,6 +33,7 @@ TopicFollower::~TopicFollower() = default;
 
 void TopicFollower::follow(const std::stop_token& stop) {
     auto refresh_next = Clock::now() + refresh_interval;
+    CatchUp catch_up(reader_);
     while (!stop.stop_requested()) {
         for (const schema::JobRecord& record : reader_.poll(follow_turn, records_per_turn)) apply_(record);
         const auto now = Clock::now();
@@ -45,9 +46,10 @@ void TopicFollower::follow(const std::stop_token& stop) {
             const std::scoped_lock lock(mutex_);
             ask = wanted_ > as_of_;
         }
-        if (ask && reader_.at_end() && reader_.has_read_all()) {
+        if (ask && catch_up.is_done()) {
             const std::scoped_lock lock(mutex_);
-            as_of_ = now;  // the brokers were asked after this time
+            as_of_ = catch_up.moment();
+            catch_up.begin_again();
             changed_.notify_all();
         }
     }

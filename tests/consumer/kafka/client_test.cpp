@@ -183,11 +183,11 @@ TEST_F(KafkaClientTest, ReadsFromTheStartFromTheEndAndFromWhereItWas) {
     EXPECT_EQ(first.remaining(), 20);
     std::size_t read = 0;
     while (read < 12) read += first.poll(1s, 12 - read).size();
-    EXPECT_FALSE(first.has_read_all());
+    EXPECT_FALSE(CatchUp(first).is_done());
     RecordReader second(config, {.topics = {topics.jobs()}, .positions = first.positions()});
     std::size_t rest = 0;
     const auto deadline = Clock::now() + 15s;
-    while (!(second.at_end() && second.has_read_all()) && Clock::now() < deadline) rest += second.poll(100ms, 100).size();
+    for (CatchUp catch_up(second); !catch_up.is_done() && Clock::now() < deadline;) rest += second.poll(100ms, 100).size();
     EXPECT_EQ(rest, 8U);
     EXPECT_EQ(second.remaining(), 0);
 
@@ -216,8 +216,28 @@ TEST_F(KafkaClientTest, LeavesOutRecordsFromBeforeTheTimeAskedFor) {
     RecordReader reader(config, {.topics = {topics.jobs()}, .start = now});
     std::size_t read = 0;
     const auto deadline = Clock::now() + 15s;
-    while (!(reader.at_end() && reader.has_read_all()) && Clock::now() < deadline) read += reader.poll(100ms, 100).size();
+    for (CatchUp catch_up(reader); !catch_up.is_done() && Clock::now() < deadline;) read += reader.poll(100ms, 100).size();
     EXPECT_EQ(read, 4U);
+}
+
+// Pins: `lorry collect` and `lorry submit --wait` went on for as long as other batches wrote results.
+TEST_F(KafkaClientTest, AReaderCatchesUpWhileOthersWrite) {
+    submit_jobs(config, topics, 0, 4);
+    RecordReader reader(config, {.topics = {topics.jobs()}});
+    CatchUp catch_up(reader);
+    EXPECT_FALSE(catch_up.is_done());
+    std::size_t read = 0;
+    int written = 4;
+    const auto deadline = Clock::now() + 15s;
+    while (!catch_up.is_done() && Clock::now() < deadline) {
+        submit_jobs(config, topics, written++, 1);
+        read += reader.poll(1s, 1).size();
+    }
+    EXPECT_TRUE(catch_up.is_done());
+    EXPECT_GE(read, 4U);
+    EXPECT_LT(read, static_cast<std::size_t>(written)) << "there is always more to read";
+    catch_up.begin_again();
+    EXPECT_FALSE(catch_up.is_done());
 }
 
 TEST_F(KafkaClientTest, SaysHowToCreateATopicThatIsMissing) {

@@ -102,10 +102,11 @@ protected:
     std::vector<schema::JobRecord> records(const std::string& topic) const {
         consumer::RecordReader reader(config, {.topics = {topic}});
         std::vector<schema::JobRecord> all;
+        consumer::CatchUp catch_up(reader);
         const auto deadline = std::chrono::steady_clock::now() + 20s;
         while (std::chrono::steady_clock::now() < deadline) {
             for (auto& record : reader.poll(50ms, 1000)) all.push_back(std::move(record));
-            if (reader.at_end() && reader.has_read_all()) return all;
+            if (catch_up.is_done()) return all;
         }
         ADD_FAILURE() << topic << " was not read to its end";
         return all;

@@ -152,7 +152,7 @@ TEST_F(WorkerProgram, AnswersJobsServesItsPagesAndDrainsWhenTold) {
     consumer::RecordReader reader(config, {.topics = {topics.chunks(), topics.dlq()}});
     int chunks = 0;
     int dead = 0;
-    while (!(reader.at_end() && reader.has_read_all())) {
+    for (consumer::CatchUp catch_up(reader); !catch_up.is_done();) {
         for (const auto& record : reader.poll(100ms, 1000)) ++(record.source.topic == topics.dlq() ? dead : chunks);
     }
     EXPECT_GT(chunks, 1);
