@@ -198,18 +198,20 @@ void Engine::Implementation::make_plan(Plan& plan) const {
 
     plan.waiting.clear();
     const std::int64_t large = std::ranges::count(plan.running, true, [](const Sequence* sequence) { return sequence->request().large; });
-    const std::int64_t large_max = limits.of_large().sequences;
-    // Large jobs may have to give places up.
-    const std::int64_t places =
-        limits.sequences - std::ssize(plan.running) + (waiting.has_others() ? std::max<std::int64_t>(0, large - large_max) : 0);
+    // How many more may start within their share; negative if they have to give places up.
+    const std::int64_t large_left = limits.of_large().sequences - large;
+    const bool has_others = waiting.has_others();
+    const std::int64_t places = limits.sequences - std::ssize(plan.running) + (has_others ? std::max<std::int64_t>(0, -large_left) : 0);
     if (places > 0 && !waiting.empty()) {
+        const auto large_max = static_cast<std::size_t>(std::max<std::int64_t>(0, large_left));
         const WaitingQueue::Context context{
             .is_ready = [&](std::string_view hash) { return hash.empty() || adapters.state(hash) == AdapterCache::State::ready; },
             .is_live = [&](std::string_view hash) { return running.uses_adapter(hash); },
             .needs_room = adapters.needs_room(),
-            .large_max = static_cast<std::size_t>(std::max<std::int64_t>(0, large_max - large)),
+            .large_max = large_max,
             .groups = options.group_adapters};
-        plan.waiting = waiting.candidates(static_cast<std::size_t>(places), context);
+        // The step may have no rows for large jobs, whose places others then take.
+        plan.waiting = waiting.candidates(static_cast<std::size_t>(places) + (has_others ? large_max : 0), context);
     }
     // Lent blocks count as available, unless a sequence that starts has its adapter there.
     const std::int64_t lent = pool.lent() > 0 ? adapters.blocks_to_take_back() : 0;

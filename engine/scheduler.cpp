@@ -49,15 +49,10 @@ public:
             const StepLimits& limits, StepPlan& plan)
         : running_(running), waiting_(waiting), limits_(limits), plan_(plan), budget_{limits.rows, limits.sample_rows, blocks_available} {
         others_waiting_ = std::ranges::count(waiting, false, &SequenceView::large);
-        Budget others;
-        for (const auto views : {running, waiting}) {
-            for (const SequenceView& view : views) {
-                if (!view.large) others.take(view, view.known - view.computed, 0);
-            }
-        }
+        const bool has_others = others_waiting_ > 0 || std::ranges::count(running, false, &SequenceView::large) > 0;
         const StepLimits share = limits.of_large();
-        of_large_ = {.rows = std::max(share.rows, limits.rows + others.rows),
-                     .sample_rows = std::max(share.sample_rows, limits.sample_rows + others.sample_rows),
+        of_large_ = {.rows = has_others ? share.rows : limits.rows,
+                     .sample_rows = has_others ? share.sample_rows : limits.sample_rows,
                      .blocks = share.blocks};
         const auto turn = [&](std::size_t i) { return std::tuple(running[i].priority, running[i].arrival); };
         for (std::size_t i = 0; i < running.size(); ++i) {

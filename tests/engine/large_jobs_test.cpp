@@ -85,6 +85,17 @@ TEST_P(LargeJobs, GiveHalfOfTheRowsToOthers) {
     EXPECT_LE(rig.steps, (4 * 1'000 + 8 * 62) / 64 + 8) << "no row stays empty";
 }
 
+// Pins: as many large jobs as their share of the places permits waited for rows, and nobody else was offered those places.
+TEST_P(LargeJobs, LeaveToOthersThePlacesForWhichTheyHaveNoRows) {
+    LargeJobsRig rig({.sequences_max = 8, .step_rows_max = 32}, 2'000, GetParam());
+    for (RequestId id = 1; id <= 8; ++id) rig.submit(id, 1'000, 1);
+    rig.step();
+    for (RequestId id = 0; id < 42; ++id) rig.submit(small_from + id, 5, 20);
+    const std::int64_t begin = rig.steps;
+    rig.run();
+    EXPECT_LE(rig.last_small() - begin, 42 / 6 * (20 + 3) + 10) << "six or seven at a time";
+}
+
 // The scored rows of a prompt need logits, of which a step has few.
 TEST_P(LargeJobs, LeaveRowsWithLogitsToOthers) {
     LargeJobsRig rig({.sequences_max = 8, .step_rows_max = 512}, 2'000, GetParam());
