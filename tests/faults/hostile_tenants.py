@@ -56,7 +56,7 @@ def jobs(count, make):
     return lambda worker, cleanup: worker.submit("bad", [make(f"bad-{i}", i) for i in range(count)], wait=False)
 
 
-# 20 adapters whose patterns take nearly all the steps that an adapter may take, half a second each, and a job for each.
+# 20 adapters whose patterns take nearly all the steps that an adapter may take, an eighth of a second each, and a job for each.
 def slow_patterns(worker, cleanup):
     for i in range(20):
         folder = worker.adapters / f"slow-{i}"
