@@ -17,9 +17,14 @@ using kernels::Matrix;
 class Activation {
 public:
     Activation(kernels::Backend& backend, std::int64_t rows_max, std::int64_t columns)
-        : buffer_(backend.allocate(static_cast<std::size_t>(rows_max * (columns + 1)) * sizeof(float))),
-          rows_max_(rows_max),
-          columns_(columns) {}
+        : backend_(backend), rows_max_(rows_max), columns_(columns) {
+        using enum kernels::Format;
+        std::size_t row_bytes = 0;
+        for (const kernels::Format format : {float32, bfloat16, int8_rows, fp8_rows})
+            row_bytes = std::max(row_bytes, static_cast<std::size_t>(backend.row_stride(format, columns)) * kernels::bytes_of(format));
+        rows_bytes_ = static_cast<std::size_t>(rows_max) * row_bytes;
+        buffer_ = backend.allocate(rows_bytes_ + static_cast<std::size_t>(rows_max) * sizeof(float));
+    }
 
     // The first `rows` rows, in the format that the reading op needs.
     Matrix view(std::int64_t rows, kernels::Format format = kernels::Format::float32) const {
@@ -27,15 +32,17 @@ public:
                 .format = format,
                 .rows = rows,
                 .columns = columns_,
-                .stride = columns_,
+                .stride = backend_.row_stride(format, columns_),
                 .spare_rows = rows_max_ - rows,
-                .row_scales = static_cast<float*>(buffer_->data()) + rows_max_ * columns_};
+                .row_scales = reinterpret_cast<float*>(static_cast<std::byte*>(buffer_->data()) + rows_bytes_)};
     }
 
 private:
+    const kernels::Backend& backend_;
     std::unique_ptr<kernels::Buffer> buffer_;
     std::int64_t rows_max_;
     std::int64_t columns_;
+    std::size_t rows_bytes_ = 0;
 };
 
 // Calls run(row_begin, row_count, change) for consecutive ranges of rows: with the change of each group for which get(adapter) returns one,

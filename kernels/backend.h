@@ -94,6 +94,8 @@ public:
     virtual DeviceInfo info() const = 0;
     virtual void read_back(std::span<std::byte> to, const void* from) = 0;
 
+    // The elements from one row to the next in activations that ops read fastest; at least stride_least().
+    virtual std::int64_t row_stride(Format format, std::int64_t columns) const { return stride_least(format, columns); }
     // Allocates what ops of such steps compute with, which would otherwise be allocated when they first need it. Called at start, with no
     // step begun.
     virtual void reserve_steps(const ReserveArgs& /*args*/) {}

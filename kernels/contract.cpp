@@ -31,7 +31,7 @@ struct Checks {
     void matrix(const char* name, const Matrix& matrix) const {
         if (matrix.rows == 0) return;
         CHECK(matrix.data != nullptr, fmt::format("{}: {} has {} rows and no memory", call, name, matrix.rows));
-        CHECK(matrix.stride >= matrix.columns,
+        CHECK(matrix.stride >= stride_least(matrix.format, matrix.columns),
               fmt::format("{}: {}.stride is {}, but {}.columns is {}", call, name, matrix.stride, name, matrix.columns));
         CHECK(matrix.format != Format::fp8_rows || matrix.row_scales != nullptr,
               fmt::format("{}: {} has rows of fp8 and no memory for their scales", call, name));

@@ -9,10 +9,10 @@
 namespace lorry::kernels {
 
 // How an element is stored.
-// int8_rows: the input of int8 matmuls. A row has an int8 for each element and one scale, and occupies the memory of a row of float32 (the
-// backend decides where the scale is).
-// fp8_rows: an e4m3 for each element, also in the memory of a row of float32. The scales of all rows are in one vector
-// (Matrix::row_scales), as libraries read them.
+// int8_rows: the input of int8 matmuls. A row has an int8 for each element and one scale (the backend decides where), in memory that is
+// counted in elements of 4 bytes; a row of float32 is always enough.
+// fp8_rows: an e4m3 for each element, in the memory of a row of float32. The scales of all rows are in one vector (Matrix::row_scales), as
+// libraries read them.
 enum class Format : std::uint8_t { float32, float16, bfloat16, int8_rows, fp8_rows };
 
 constexpr bool has_row_scales(Format format) { return format == Format::int8_rows || format == Format::fp8_rows; }
@@ -27,6 +27,11 @@ constexpr const char* name_of(Format format) {
         case Format::fp8_rows: return "fp8_rows";
     }
     return "";
+}
+
+// The fewest elements from one row to the next.
+constexpr std::int64_t stride_least(Format format, std::int64_t columns) {
+    return format == Format::int8_rows ? (columns + 3) / 4 + 1 : columns;
 }
 
 // [rows, columns] elements, row-major, row r starting at data + r * stride elements.

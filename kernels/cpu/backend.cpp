@@ -139,6 +139,16 @@ KvLayout CpuBackend::kv_layout(const KvShape& shape) const {
     return kernels_.attends_pairs && shape.head_dim % 2 == 0 ? KvLayout::bfloat16_pairs : KvLayout::bfloat16;
 }
 
+// The inputs of a matmul lie closely, so that little else is prefetched with them, and begin at cache lines. Rows are an odd number of
+// lines apart, so that a column is spread over the sets of a cache.
+std::int64_t CpuBackend::row_stride(Format format, std::int64_t columns) const {
+    if (format != Format::bfloat16 && format != Format::int8_rows) return columns;
+    constexpr std::int64_t line_bytes = 64;
+    const auto element_bytes = static_cast<std::int64_t>(bytes_of(format));
+    const std::int64_t lines = (stride_least(format, columns) * element_bytes + line_bytes - 1) / line_bytes;
+    return (lines | 1) * line_bytes / element_bytes;
+}
+
 std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {
     return static_cast<std::size_t>(shape.layers * shape.kv_heads * CpuKvCache::head_bytes(shape, kv_layout(shape)));
 }
@@ -309,7 +319,7 @@ void CpuBackend::execute(const ActivationArgs& args) {
 }
 
 void CpuBackend::execute(const GatherRowsArgs& args) {
-    const std::size_t bytes = static_cast<std::size_t>(args.in.columns) * bytes_of(args.in.format);
+    const auto bytes = static_cast<std::size_t>(stride_least(args.in.format, args.in.columns)) * bytes_of(args.in.format);
     for (std::int64_t row = 0; row < args.out.rows; ++row) {
         const std::int64_t from = args.step.sample_rows[static_cast<std::size_t>(row)];
         std::memcpy(row_of(args.out, row), row_of(args.in, from), bytes);

@@ -33,6 +33,7 @@ public:
     void upload(void* to, std::span<const std::byte> from) override;
     void read_back(std::span<std::byte> to, const void* from) override;
 
+    std::int64_t row_stride(Format format, std::int64_t columns) const override;
     std::int64_t block_size() const override { return kv_block_size; }
     std::size_t kv_block_bytes(const KvShape& shape) const override;
     std::unique_ptr<Slot> make_measuring_slot() override;

@@ -105,6 +105,7 @@ struct DotKernels {
     const DotKernels* unpacked = nullptr;  // int4: the int8 kernels for the weights after unpacking, with panels of the same width
     const WideKernels* wide = nullptr;     // null: the processor multiplies bytes directly
     std::int64_t row_chunk = common_row_chunk;
+    std::int64_t whole_rows = 64;    // how many rows of activations that become int8 a thread computes from end to end at a time
     std::int64_t rows_together = 8;  // how many rows share each load of a weight
     DotMatmulKernel matmul = nullptr;
     // Null: an activation is an op of its own. Otherwise the two parts of a weight share panels: the first half of a panel's places belongs

@@ -10,10 +10,10 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-// How many whole rows of an activation one thread computes at a time, and the bytes that they may take in the second-level cache.
-constexpr std::int64_t whole_rows_max = 64;
+// The length up to which activations are computed in DotKernels::whole_rows, so that these stay in the second-level cache. Of longer ones a
+// thread computes fewer at a time, but no fewer than this.
+constexpr std::int64_t whole_row_bytes = 6400;
 constexpr std::int64_t whole_rows_least = 32;
-constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
 constexpr std::int64_t line_bytes = 64;  // of a cache line
 // With fewer rows of float32, kernels multiply several panels side by side; then a separate activation is faster.
 constexpr std::int64_t activated_rows_least = 8;
@@ -146,7 +146,8 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     }
     // The scale of an int8 row is known only when the whole row is computed, so rows are float32 first. If threads have their own rows, and
     // enough of them fit into the cache, a thread computes whole rows; but weights that must be unpacked first need more rows at a time.
-    const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
+    const std::int64_t whole_rows = dot == nullptr ? 0 : dot->whole_rows;
+    const std::int64_t rows_max = std::min(whole_rows, whole_rows * whole_row_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
     const bool unpacks = factors.scratch_bytes > 0;
     if (rows_max >= whole_rows_least && !unpacks && own_rows) {
         run_activated_rows(args, factors, rows_max);

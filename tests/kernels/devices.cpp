@@ -212,7 +212,7 @@ reference::Table OnEachDevice::normal(std::int64_t rows, std::int64_t columns, d
 std::int64_t OnEachDevice::number(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution(low, high)(random_); }
 
 Memory::Memory(Backend& backend, std::int64_t rows, std::int64_t columns, Format format, std::int64_t padding) : backend_(backend) {
-    matrix_ = {nullptr, format, rows, columns, columns + padding};
+    matrix_ = {nullptr, format, rows, columns, stride_least(format, columns) + padding};
     const std::size_t scales_begin = static_cast<std::size_t>(rows) * row_bytes();
     std::vector<std::byte> fill(scales_begin + (format == Format::fp8_rows ? static_cast<std::size_t>(rows) * sizeof(float) : 0));
     for (std::size_t i = 0; i < fill.size(); ++i) fill[i] = untouched_byte(i);

@@ -265,6 +265,7 @@ struct DotMatmul {
                                       .unpacked = unpacked(),
                                       .wide = wide(),
                                       .row_chunk = has_tiles ? tile_row_chunk : common_row_chunk,
+                                      .whole_rows = has_tiles ? 128 : 64,
                                       .matmul = matmul<DotTask>,
                                       .activated = activated(),
                                       .operations = operations};

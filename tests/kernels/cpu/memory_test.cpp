@@ -1,4 +1,4 @@
-// The arenas of weights and adapters: pieces are zeroed, do not overlap, and are reused.
+// The arenas of weights and adapters: pieces are zeroed, do not overlap, and are reused. How far apart rows of activations lie.
 #include "kernels/cpu/memory.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,24 @@
 #include <random>
 #include <vector>
 
+#include "kernels/backend.h"
+
 namespace lorry::kernels::cpu {
 namespace {
+
+TEST(Rows, OfMatmulInputsBeginAtCacheLinesAnOddNumberApart) {
+    const auto backend = make_cpu_backend({.threads = 1, .isa = {}, .storage = {}});
+    EXPECT_EQ(backend->row_stride(Format::float32, 576), 576);
+    for (const std::int64_t columns : {1, 31, 32, 33, 63, 64, 65, 576, 1536, 4096}) {
+        for (const Format format : {Format::bfloat16, Format::int8_rows}) {
+            const std::int64_t stride = backend->row_stride(format, columns);
+            EXPECT_GE(stride, stride_least(format, columns));
+            EXPECT_EQ(stride * static_cast<std::int64_t>(bytes_of(format)) % 128, 64) << name_of(format) << " " << columns;
+        }
+    }
+    EXPECT_EQ(backend->row_stride(Format::int8_rows, 576), 11 * 16) << "580 bytes are ten lines";
+    EXPECT_EQ(backend->row_stride(Format::bfloat16, 576), 19 * 32) << "1152 bytes are 18 lines";
+}
 
 TEST(Arena, WhatIsTakenInARowLiesInARow) {
     Arena arena;
