@@ -211,7 +211,8 @@ void Engine::Implementation::make_plan(Plan& plan) const {
             .large_max = large_max,
             .groups = options.group_adapters};
         // The step may have no rows for large jobs, whose places others then take.
-        plan.waiting = waiting.candidates(static_cast<std::size_t>(places) + (has_others ? large_max : 0), context);
+        plan.waiting =
+            waiting.candidates(static_cast<std::size_t>(places) + (has_others ? std::min(large_max, waiting.large()) : 0), context);
     }
     // Lent blocks count as available, unless a sequence that starts has its adapter there.
     const std::int64_t lent = pool.lent() > 0 ? adapters.blocks_to_take_back() : 0;

@@ -49,10 +49,15 @@ public:
             const StepLimits& limits, StepPlan& plan)
         : running_(running), waiting_(waiting), limits_(limits), plan_(plan), budget_{limits.rows, limits.sample_rows, blocks_available} {
         others_waiting_ = std::ranges::count(waiting, false, &SequenceView::large);
-        const bool has_others = others_waiting_ > 0 || std::ranges::count(running, false, &SequenceView::large) > 0;
+        std::int64_t samples_of_others = 0;
+        for (const auto views : {running, waiting}) {
+            for (const SequenceView& view : views) {
+                if (!view.large) samples_of_others += sample_rows_of(view, view.computed, view.known - view.computed);
+            }
+        }
         const StepLimits share = limits.of_large();
-        of_large_ = {.rows = has_others ? share.rows : limits.rows,
-                     .sample_rows = has_others ? share.sample_rows : limits.sample_rows,
+        of_large_ = {.rows = limits.rows,
+                     .sample_rows = std::max(share.sample_rows, limits.sample_rows - samples_of_others),
                      .blocks = share.blocks};
         const auto turn = [&](std::size_t i) { return std::tuple(running[i].priority, running[i].arrival); };
         for (std::size_t i = 0; i < running.size(); ++i) {
@@ -66,6 +71,7 @@ public:
         order_.resize(running.size());
         std::iota(order_.begin(), order_.end(), std::size_t{0});
         std::ranges::sort(order_, {}, [&](std::size_t i) { return std::tuple(yields(i), turn(i)); });
+        if (have_others_rows()) of_large_.rows = share.rows;
     }
 
     // Takes places and blocks from large jobs that hold more than their share, for the sequences that wait for them.
@@ -114,6 +120,13 @@ public:
     }
 
 private:
+    // Whether sequences of other jobs have rows in this step: the running ones, and the first waiting one if there are blocks for it.
+    bool have_others_rows() const {
+        if (std::ranges::count(running_, false, &SequenceView::large) > 0) return true;
+        const auto first = std::ranges::find(waiting_, false, &SequenceView::large);
+        return first != waiting_.end() && fits(*first);
+    }
+
     static bool is_decode(const SequenceView& sequence) { return sequence.known - sequence.computed == 1; }
 
     // Blocks that a waiting sequence takes from the pool until all its known tokens are computed.

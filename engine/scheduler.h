@@ -63,10 +63,10 @@ struct StepPlan {
 // queued, a plan is empty only if nothing runs and the first waiting sequence does not fit into an empty pool. The vectors of `plan` keep
 // their capacity between steps.
 //
-// Large jobs never take a whole step: while there are other sequences, those of large jobs together get at most half of the step's rows and
-// of its rows with logits, even if the others need less, because a step with fewer rows ends sooner. While others wait, they start only
-// within half of the places and blocks, and those that started before give the rest back, except the oldest one, which may need more than
-// half of the blocks by itself.
+// Large jobs never take a whole step: while other sequences have rows to compute, those of large jobs together get at most half of the
+// step's rows, even if the others need less, because a step with fewer rows ends sooner. Of the rows with logits they get half, or more if
+// the others need less. While others wait, they start only within half of the places and blocks, and those that started before give the
+// rest back, except the oldest one, which may need more than half of the blocks by itself.
 void plan_step(std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks_available,
                const StepLimits& limits, StepPlan& plan);
 

@@ -33,6 +33,7 @@ public:
     void remove(RequestId id);
     std::size_t size() const { return entries_.size(); }
     bool empty() const { return entries_.empty(); }
+    std::size_t large() const { return large_; }                  // requests of large jobs
     bool has_others() const { return large_ < entries_.size(); }  // than requests of large jobs
 
     struct Context {
@@ -67,7 +68,7 @@ private:
     std::map<RequestId, WaitingEntry> entries_;
     std::map<std::string, Group, std::less<>> groups_;
     Turns firsts_;
-    std::size_t large_ = 0;  // requests of large jobs
+    std::size_t large_ = 0;
 };
 
 }  // namespace lorry::engine

@@ -32,7 +32,8 @@ struct Checks {
         if (matrix.rows == 0) return;
         CHECK(matrix.data != nullptr, fmt::format("{}: {} has {} rows and no memory", call, name, matrix.rows));
         CHECK(matrix.stride >= stride_least(matrix.format, matrix.columns),
-              fmt::format("{}: {}.stride is {}, but {}.columns is {}", call, name, matrix.stride, name, matrix.columns));
+              fmt::format("{}: {}.stride is {}, but {} columns of {} need {}", call, name, matrix.stride, matrix.columns,
+                          name_of(matrix.format), stride_least(matrix.format, matrix.columns)));
         CHECK(matrix.format != Format::fp8_rows || matrix.row_scales != nullptr,
               fmt::format("{}: {} has rows of fp8 and no memory for their scales", call, name));
     }

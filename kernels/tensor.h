@@ -10,7 +10,7 @@ namespace lorry::kernels {
 
 // How an element is stored.
 // int8_rows: the input of int8 matmuls. A row has an int8 for each element and one scale (the backend decides where), in memory that is
-// counted in elements of 4 bytes; a row of float32 is always enough.
+// counted in elements of 4 bytes: see stride_least().
 // fp8_rows: an e4m3 for each element, in the memory of a row of float32. The scales of all rows are in one vector (Matrix::row_scales), as
 // libraries read them.
 enum class Format : std::uint8_t { float32, float16, bfloat16, int8_rows, fp8_rows };

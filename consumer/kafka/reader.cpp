@@ -221,11 +221,12 @@ std::optional<UnreadableRecord> RecordReader::unreadable() const {
     return std::nullopt;
 }
 
-std::optional<RecordReader::Ends> RecordReader::ends_now() const {
+std::optional<RecordReader::Ends> RecordReader::ends_now(EndKind kind) const {
     if (is_away()) return std::nullopt;
     TopicPartitions all;
     for (const auto& [key, partition] : state_->partitions) all.push_back(key);
-    const auto level = state_->options.uncommitted ? RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED : RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED;
+    const bool all_records = kind == EndKind::written || state_->options.uncommitted;
+    const auto level = all_records ? RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED : RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED;
     auto ends = end_offsets(state_->connection, all, level, {}, ends_patience);
     return ends ? std::optional(*std::move(ends)) : std::nullopt;
 }
@@ -237,7 +238,7 @@ bool RecordReader::has_read(const Ends& ends) const {
 bool CatchUp::is_done() {
     if (!ends_) {
         moment_ = Clock::now();
-        ends_ = reader_.ends_now();
+        ends_ = reader_.ends_now(kind_);
     }
     return ends_ && reader_.has_read(*ends_);
 }

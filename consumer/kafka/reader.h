@@ -72,9 +72,10 @@ public:
     bool at_end() const;
     // A record that cannot be read and blocks its partition: damaged, or of an unknown codec. nullopt: none does.
     std::optional<UnreadableRecord> unreadable() const;
-    // Where the partitions end now: for readers of committed records, at the first one that is not. One request to each leader. nullopt
-    // when they do not answer within a second.
-    std::optional<Ends> ends_now() const;
+    // Where the partitions end now. One request to each leader. nullopt when they do not answer within a second. readable: for this reader,
+    // which sees no record behind an open transaction unless it reads uncommitted ones; written: with all records that were written.
+    enum class EndKind : std::uint8_t { readable, written };
+    std::optional<Ends> ends_now(EndKind kind) const;
     bool has_read(const Ends& ends) const;
     // Number of records left to read, as far as known; 0 at the end.
     std::int64_t remaining() const;
@@ -104,7 +105,9 @@ private:
 // Tells when a reader has read everything that was in its topics at one moment, however much others write meanwhile.
 class CatchUp {
 public:
-    explicit CatchUp(const RecordReader& reader) : reader_(reader) {}
+    // With `written`, it is not done before transactions end that were open at that moment.
+    explicit CatchUp(const RecordReader& reader, RecordReader::EndKind kind = RecordReader::EndKind::readable)
+        : reader_(reader), kind_(kind) {}
     // The first call sets the moment: it asks the brokers where the topics end. Later calls ask only if they did not answer.
     bool is_done();
     // The next call of is_done() sets another moment.
@@ -113,6 +116,7 @@ public:
 
 private:
     const RecordReader& reader_;
+    const RecordReader::EndKind kind_;
     std::chrono::steady_clock::time_point moment_{};
     std::optional<RecordReader::Ends> ends_;
 };

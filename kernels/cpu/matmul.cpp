@@ -59,6 +59,7 @@ CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& we
         const std::int64_t row_bytes = int8_scale_offset(in.columns) * 2 + static_cast<std::int64_t>(sizeof(float));
         const std::int64_t stride = (row_bytes + line_bytes - 1) / line_bytes * line_bytes / static_cast<std::int64_t>(bytes_of(in.format));
         factors.in.stride = stride;
+        factors.row_chunk = row_chunk_of(dot, stride_bytes(factors.in));
         factors.in.data = widened_scratch_.make(static_cast<std::size_t>(in.rows * stride_bytes(factors.in)));
         run_rows(in.rows, in.columns, [&](std::int64_t begin, std::int64_t end, int) {
             for (std::int64_t row = begin; row < end; ++row) dot->wide->widen(row_of(in, row), row_of(factors.in, row), in.columns);

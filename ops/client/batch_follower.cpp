@@ -47,7 +47,7 @@ BatchFollower::BatchFollower(const consumer::KafkaConfig& config, const schema::
       reader_(config, reader_options(topics, options_)),
       beginning_(reader_),
       all_(reader_),
-      rest_(reader_),
+      rest_(reader_, consumer::RecordReader::EndKind::written),
       last_news_(Clock::now()),
       last_job_(last_news_) {}
 

@@ -82,7 +82,7 @@ TEST_P(LargeJobs, GiveHalfOfTheRowsToOthers) {
     const std::int64_t begin = rig.steps;
     rig.run();
     EXPECT_LE(rig.last_small() - begin, 8 * 60 / 32 + 4) << "half of 64 rows a step";
-    EXPECT_LE(rig.steps, (4 * 1'000 + 8 * 62) / 64 + 8) << "no row stays empty";
+    EXPECT_LE(rig.steps, (4 * 1'000 + 8 * 62) / 64 + 8) << "hardly a row stays empty";
 }
 
 // Pins: as many large jobs as their share of the places permits waited for rows, and nobody else was offered those places.
@@ -108,6 +108,27 @@ TEST_P(LargeJobs, LeaveRowsWithLogitsToOthers) {
     rig.run();
     EXPECT_LE(rig.last_small() - begin, 8);
     EXPECT_GE(rig.steps, 1'500 / 64) << "it went on for longer";
+}
+
+// Pins: beside one other sequence, half of the large jobs' sequences had no turn, though nobody else wanted it.
+TEST_P(LargeJobs, TakeTheRowsWithLogitsThatOthersLeave) {
+    LargeJobsRig rig({.sequences_max = 64, .step_rows_max = 512}, 2'000, GetParam());
+    rig.submit(small_from, 5, 200);
+    for (RequestId id = 1; id <= 60; ++id) rig.submit(id, 5, 50);
+    rig.run();
+    std::int64_t last_large = 0;
+    for (RequestId id = 1; id <= 60; ++id) last_large = std::max(last_large, rig.ended.at(id));
+    EXPECT_LE(last_large, 50 + 10);
+}
+
+// Pins: a small job that waited for blocks halved the rows of the large one, whose end it waited for.
+TEST_P(LargeJobs, TakeAllRowsWhileOthersCannotStart) {
+    LargeJobsRig rig({.sequences_max = 8, .step_rows_max = 32}, 260, GetParam());
+    rig.submit(1, 1'000, 1);
+    for (int i = 0; i < 22; ++i) rig.step();
+    rig.submit(small_from, 400, 1);
+    rig.run();
+    EXPECT_LE(rig.ended.at(1), 1'000 / 32 + 4);
 }
 
 TEST_P(LargeJobs, GiveHalfOfTheBlocksToOthers) {

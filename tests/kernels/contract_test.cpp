@@ -169,7 +169,7 @@ TEST_F(ContractDeathTest, NormKeepsShapes) {
     const auto nothing = with(norm_, [](auto& args) { args.out.data = nullptr; });
     EXPECT_DEATH(check(&nothing), "norm: out has 2 rows and no memory");
     const auto stride = with(norm_, [](auto& args) { args.out.stride = 7; });
-    EXPECT_DEATH(check(&stride), "norm: out.stride is 7, but out.columns is 8");
+    EXPECT_DEATH(check(&stride), "norm: out.stride is 7, but 8 columns of float32 need 8");
     const auto scales = with(norm_, [](auto& args) { args.out.format = Format::fp8_rows; });
     EXPECT_DEATH(check(&scales), "norm: out has rows of fp8 and no memory for their scales");
 }

@@ -207,6 +207,27 @@ TEST_F(RealKafkaExactlyOnce, TellsHowLongReadersWaitForAnOpenTransaction) {
 }
 
 // The group's offsets were deleted or have expired. Jobs that have a result are not run again.
+// Pins: `lorry collect` said that results were no longer there that waited behind another producer's open transaction.
+TEST_F(RealKafkaExactlyOnce, AReaderKnowsThatRecordsWaitBehindAnOpenTransaction) {
+    TransactionalProducer other(config, {.id = topics.prefix + "-other"});
+    ASSERT_EQ(other.open(20s).end, StepEnd::done);
+    ASSERT_EQ(other.begin(1).end, StepEnd::done);
+    other.send({.topic = topics.results(), .partition = 1, .key = "key", .value = "value", .headers = {}, .tag = 0});
+    ASSERT_EQ(other.finish_sending().end, StepEnd::done);
+    RecordReader reader(config, {.topics = {topics.results()}});
+    CatchUp readable(reader);
+    CatchUp written(reader, RecordReader::EndKind::written);
+    const auto deadline = Clock::now() + 20s;
+    while (!readable.is_done() && Clock::now() < deadline) reader.poll(50ms);
+    EXPECT_TRUE(readable.is_done());
+    EXPECT_FALSE(written.is_done());
+    ASSERT_EQ(other.commit().end, StepEnd::done);
+    std::size_t records = 0;
+    while (!written.is_done() && Clock::now() < deadline) records += reader.poll(50ms).size();
+    EXPECT_TRUE(written.is_done());
+    EXPECT_EQ(records, 1U);
+}
+
 TEST_F(RealKafkaExactlyOnce, AsksTheResultsWhereTheGroupHasNoOffsets) {
     submit_jobs(config, topics, 0, count);
     std::size_t finished = 0;
