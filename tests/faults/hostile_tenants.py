@@ -4,8 +4,9 @@
     ops/build release lorry && python3 tests/faults/hostile_tenants.py [ATTACK...]
 
 For each attack, a new worker first runs the honest jobs alone and then the same jobs right after the stranger's. The goals are 3 times the
-quiet time, and a worker's memory that grows by no more than its window for jobs (in-flight-bytes). The tests of the same attacks without a
-clock are HostileJobs, LargeJobs, CarefulStartsTest, AdapterPattern, HttpServer and UnpackingTest.
+quiet time, and a worker's memory that grows by no more than its window for jobs (in-flight-bytes), for attacks with batches that unpack by
+no more than window and client together. The tests of the same attacks without a clock are HostileJobs, LargeJobs, CarefulStartsTest,
+AdapterPattern, HttpServer and UnpackingTest.
 """
 
 import argparse
@@ -29,6 +30,8 @@ adapter = root / "ops/example/adapters/language"
 
 HONEST = 200
 IN_FLIGHT_MIB = 256
+# What the Kafka client may hold outside of that: two unpacked batches of 32 MiB for each of 12 partitions (docs/security.md).
+UNPACKED_MIB = 12 * 2 * 32
 TIMES_MAX = 3.0
 WAIT_SECONDS = 300
 
@@ -113,6 +116,7 @@ ATTACKS = {
     "28 MiB in a small batch": packed_records(24, b"0" * (28 << 20)),
     "400,000 records in a batch": packed_records(400_000, b"0"),
 }
+PACKED = {"28 MiB in a small batch", "400,000 records in a batch"}
 
 
 class Worker:
@@ -180,7 +184,8 @@ def run(attack, number, folder, address):
             ATTACKS[attack](worker, cleanup)
             beside, right = worker.honest_seconds("beside")
         grown = worker.peak_mib() - before
-        is_good = right == HONEST and beside <= TIMES_MAX * quiet and grown <= IN_FLIGHT_MIB
+        budget = IN_FLIGHT_MIB + (UNPACKED_MIB if attack in PACKED else 0)
+        is_good = right == HONEST and beside <= TIMES_MAX * quiet and grown <= budget
         print(f"| {attack} | {right} of {HONEST} | {quiet:.1f} s | {beside:.1f} s | {beside / quiet:.1f} | {before} MiB | {grown} MiB | "
               f"{'yes' if is_good else 'no'} |", flush=True)
         return is_good
