@@ -143,10 +143,8 @@ KvLayout CpuBackend::kv_layout(const KvShape& shape) const {
 // sets of a cache.
 std::int64_t CpuBackend::row_stride(Format format, std::int64_t columns) const {
     if (format != Format::bfloat16 && format != Format::int8_rows) return columns;
-    constexpr std::int64_t line_bytes = 64;
     const auto element_bytes = static_cast<std::int64_t>(bytes_of(format));
-    const std::int64_t lines = (stride_least(format, columns) * element_bytes + line_bytes - 1) / line_bytes;
-    return (lines | 1) * line_bytes / element_bytes;
+    return (cache_lines_of(stride_least(format, columns) * element_bytes) | 1) * cache_line_bytes / element_bytes;
 }
 
 std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {

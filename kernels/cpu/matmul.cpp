@@ -14,7 +14,6 @@ namespace {
 // thread computes fewer at a time, but no fewer than this.
 constexpr std::int64_t whole_row_bytes = 6400;
 constexpr std::int64_t whole_rows_least = 32;
-constexpr std::int64_t line_bytes = 64;  // of a cache line
 // With fewer rows of float32, kernels multiply several panels side by side; then a separate activation is faster.
 constexpr std::int64_t activated_rows_least = 8;
 
@@ -57,7 +56,7 @@ CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& we
                     .scratch_bytes = dot->unpacked == nullptr ? 0 : panel_weights};
     if (dot->wide != nullptr && in.rows >= dot->wide->rows_least) {
         const std::int64_t row_bytes = int8_scale_offset(in.columns) * 2 + static_cast<std::int64_t>(sizeof(float));
-        const std::int64_t stride = (row_bytes + line_bytes - 1) / line_bytes * line_bytes / static_cast<std::int64_t>(bytes_of(in.format));
+        const std::int64_t stride = cache_lines_of(row_bytes) * cache_line_bytes / static_cast<std::int64_t>(bytes_of(in.format));
         factors.in.stride = stride;
         factors.row_chunk = row_chunk_of(dot, stride_bytes(factors.in));
         factors.in.data = widened_scratch_.make(static_cast<std::size_t>(in.rows * stride_bytes(factors.in)));

@@ -16,6 +16,10 @@ inline std::byte* row_of(const Matrix& matrix, std::int64_t row) {
     return static_cast<std::byte*>(matrix.data) + row * stride_bytes(matrix);
 }
 
+inline constexpr std::int64_t cache_line_bytes = 64;
+// The cache lines that hold this many bytes.
+constexpr std::int64_t cache_lines_of(std::int64_t bytes) { return (bytes + cache_line_bytes - 1) / cache_line_bytes; }
+
 inline Activation kind_of(ActivationKind kind) {
     switch (kind) {
         case ActivationKind::silu: return Activation::silu;

@@ -48,9 +48,16 @@ struct LargeJobsRig : tests::HashEngine {
         while (engine->has_work()) step();
         EXPECT_TRUE(expected.empty());
     }
-    std::int64_t last_small() const {
+    // Runs to the end. Returns the steps from now on until the last small job ended.
+    std::int64_t run_until_small_end() {
+        const std::int64_t begin = steps;
+        run();
+        return last_end(true) - begin;
+    }
+    // The step in which the last small or large job ended.
+    std::int64_t last_end(bool small) const {
         std::int64_t last = 0;
-        for (const auto& [id, step] : ended) last = id >= small_from ? std::max(last, step) : last;
+        for (const auto& [id, step] : ended) last = (id >= small_from) == small ? std::max(last, step) : last;
         return last;
     }
 
@@ -68,9 +75,7 @@ TEST_P(LargeJobs, GiveHalfOfThePlacesToOthers) {
     for (int i = 0; i < 20; ++i) rig.step();
     EXPECT_EQ(rig.engine->stats().running, 8) << "alone, it has all places";
     for (RequestId id = 0; id < 40; ++id) rig.submit(small_from + id, 5, 10);
-    const std::int64_t begin = rig.steps;
-    rig.run();
-    EXPECT_LE(rig.last_small() - begin, 40 / 4 * (10 + 3) + 10) << "four at a time, a few steps between them";
+    EXPECT_LE(rig.run_until_small_end(), 40 / 4 * (10 + 3) + 10) << "four at a time, a few steps between them";
     EXPECT_EQ(rig.engine->stats().preemptions, 4U) << "once, and not for each small job";
 }
 
@@ -79,9 +84,7 @@ TEST_P(LargeJobs, GiveHalfOfTheRowsToOthers) {
     for (RequestId id = 1; id <= 4; ++id) rig.submit(id, 1'000, 1);
     rig.step();
     for (RequestId id = 0; id < 8; ++id) rig.submit(small_from + id, 60, 2);
-    const std::int64_t begin = rig.steps;
-    rig.run();
-    EXPECT_LE(rig.last_small() - begin, 8 * 60 / 32 + 4) << "half of 64 rows a step";
+    EXPECT_LE(rig.run_until_small_end(), 8 * 60 / 32 + 4) << "half of 64 rows a step";
     EXPECT_LE(rig.steps, (4 * 1'000 + 8 * 62) / 64 + 8) << "hardly a row stays empty";
 }
 
@@ -91,9 +94,7 @@ TEST_P(LargeJobs, LeaveToOthersThePlacesForWhichTheyHaveNoRows) {
     for (RequestId id = 1; id <= 8; ++id) rig.submit(id, 1'000, 1);
     rig.step();
     for (RequestId id = 0; id < 42; ++id) rig.submit(small_from + id, 5, 20);
-    const std::int64_t begin = rig.steps;
-    rig.run();
-    EXPECT_LE(rig.last_small() - begin, 42 / 6 * (20 + 3) + 10) << "six or seven at a time";
+    EXPECT_LE(rig.run_until_small_end(), 42 / 6 * (20 + 3) + 10) << "six or seven at a time";
 }
 
 // The scored rows of a prompt need logits, of which a step has few.
@@ -104,9 +105,7 @@ TEST_P(LargeJobs, LeaveRowsWithLogitsToOthers) {
     rig.engine->submit(scored);
     rig.step();
     for (RequestId id = 0; id < 4; ++id) rig.submit(small_from + id, 20, 4);
-    const std::int64_t begin = rig.steps;
-    rig.run();
-    EXPECT_LE(rig.last_small() - begin, 8);
+    EXPECT_LE(rig.run_until_small_end(), 8);
     EXPECT_GE(rig.steps, 1'500 / 64) << "it went on for longer";
 }
 
@@ -116,9 +115,7 @@ TEST_P(LargeJobs, TakeTheRowsWithLogitsThatOthersLeave) {
     rig.submit(small_from, 5, 200);
     for (RequestId id = 1; id <= 60; ++id) rig.submit(id, 5, 50);
     rig.run();
-    std::int64_t last_large = 0;
-    for (RequestId id = 1; id <= 60; ++id) last_large = std::max(last_large, rig.ended.at(id));
-    EXPECT_LE(last_large, 50 + 10);
+    EXPECT_LE(rig.last_end(false), 50 + 10);
 }
 
 // Pins: a small job that waited for blocks halved the rows of the large one, whose end it waited for.
@@ -137,9 +134,7 @@ TEST_P(LargeJobs, GiveHalfOfTheBlocksToOthers) {
     for (int i = 0; i < 60; ++i) rig.step();
     EXPECT_GE(rig.engine->stats().kv_blocks_used, 150) << "alone, it fills the cache";
     for (RequestId id = 0; id < 20; ++id) rig.submit(small_from + id, 30, 10);
-    const std::int64_t begin = rig.steps;
-    rig.run();
-    EXPECT_LE(rig.last_small() - begin, 20 / 5 * (10 + 3) + 20) << "half of the cache holds nine of the small ones";
+    EXPECT_LE(rig.run_until_small_end(), 20 / 5 * (10 + 3) + 20) << "half of the cache holds nine of the small ones";
 }
 
 // Pins: the copied blocks of 60 forks that waited stayed held while running sequences were preempted for want of blocks.
@@ -150,7 +145,7 @@ TEST_P(LargeJobs, ForksThatWaitGiveTheirBlocksToThoseThatRun) {
     rig.submit(small_from, 40, 60);
     rig.submit(small_from + 1, 40, 60);
     rig.run();
-    EXPECT_LE(rig.last_small(), 60 + 3) << "they were never held up";
+    EXPECT_LE(rig.last_end(true), 60 + 3) << "they were never held up";
     EXPECT_EQ(rig.engine->stats().preemptions, 0U);
 }
 
