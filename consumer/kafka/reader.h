@@ -105,7 +105,7 @@ private:
 // Tells when a reader has read everything that was in its topics at one moment, however much others write meanwhile.
 class CatchUp {
 public:
-    // With `written`, it is not done before transactions end that were open at that moment.
+    // With `written`, it also waits for transactions that are open at that moment.
     explicit CatchUp(const RecordReader& reader, RecordReader::EndKind kind = RecordReader::EndKind::readable)
         : reader_(reader), kind_(kind) {}
     // The first call sets the moment: it asks the brokers where the topics end. Later calls ask only if they did not answer.

@@ -139,8 +139,8 @@ KvLayout CpuBackend::kv_layout(const KvShape& shape) const {
     return kernels_.attends_pairs && shape.head_dim % 2 == 0 ? KvLayout::bfloat16_pairs : KvLayout::bfloat16;
 }
 
-// The inputs of a matmul lie closely and begin at cache lines. Rows are an odd number of lines apart, so that a column is spread over the
-// sets of a cache.
+// Rows of matmul inputs lie close together and begin at cache lines. They are an odd number of lines apart, so that a column is spread
+// over the sets of a cache.
 std::int64_t CpuBackend::row_stride(Format format, std::int64_t columns) const {
     if (format != Format::bfloat16 && format != Format::int8_rows) return columns;
     const auto element_bytes = static_cast<std::int64_t>(bytes_of(format));

@@ -10,8 +10,8 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-// The length up to which activations are computed in DotKernels::whole_rows, so that these stay in the second-level cache. Of longer ones a
-// thread computes fewer at a time, but no fewer than this.
+// The length up to which activations are computed in DotKernels::whole_rows, so that these stay in the second-level cache. Longer ones get
+// fewer rows at a time, and with fewer than whole_rows_least the op takes another way.
 constexpr std::int64_t whole_row_bytes = 6400;
 constexpr std::int64_t whole_rows_least = 32;
 // With fewer rows of float32, kernels multiply several panels side by side; then a separate activation is faster.

@@ -74,8 +74,8 @@ struct ThroughputResult {
     std::vector<double> per_token;
 };
 
-// Of two runs of the same requests. The faster one, unless it never decoded as many sequences at once: those of adapters that were still
-// being loaded began later, and its steps cannot be compared.
+// Whether `one` beats `other`, a run of the same requests: it decoded more sequences at once, or as many and was faster. Where adapters
+// were still being loaded, their sequences began later, and the steps cannot be compared.
 bool is_better(const ThroughputResult& one, const ThroughputResult& other);
 
 // `seed` determines the prompts but not their lengths: with another seed, nothing is found in the prefix cache.

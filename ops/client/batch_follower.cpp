@@ -127,8 +127,8 @@ void BatchFollower::count_failure(const std::string& error) {
 
 BatchFollower::Standing BatchFollower::standing() {
     if (options_.results && counts_.finished() < counts_.total() && is_rest_lost()) return Standing::lost;
-    // It does not matter whether jobs or results are read first: nothing is missing if each job has ended once both were read to their
-    // ends of one moment.
+    // It does not matter whether jobs or results are read first: nothing is missing if all jobs have ended when both are read up to the
+    // same moment.
     if (options_.results && counts_.finished() < counts_.jobs) {
         all_.begin_again();
         return Standing::open;

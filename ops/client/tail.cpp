@@ -77,7 +77,7 @@ private:
             for (const schema::JobRecord& record : reader.poll()) take(record, printer);
             if (!had_ended && result_) catch_up.begin_again();
             if (timeout && Clock::now() - begin >= *timeout) return timed_out();
-            // Chunks are published before the result: of an ended job, all are among what the topics hold when its result is read.
+            // Chunks are published before the result: once the result is read, the topics hold all of the job's chunks.
             if (!job_id_.empty() && result_ && catch_up.is_done()) return end_of_job(printer);
             if (!result_ && !seen_ && !waiting_said && catch_up.is_done()) {
                 std::cerr << fmt::format("nothing from {} yet; waiting (Ctrl-C or --timeout stops waiting)\n", wanted());

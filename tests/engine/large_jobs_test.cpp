@@ -118,7 +118,7 @@ TEST_P(LargeJobs, TakeTheRowsWithLogitsThatOthersLeave) {
     EXPECT_LE(rig.last_end(false), 50 + 10);
 }
 
-// Pins: a small job that waited for blocks halved the rows of the large one, whose end it waited for.
+// Pins: a small job that waited for a large one's blocks halved the large one's rows.
 TEST_P(LargeJobs, TakeAllRowsWhileOthersCannotStart) {
     LargeJobsRig rig({.sequences_max = 8, .step_rows_max = 32}, 260, GetParam());
     rig.submit(1, 1'000, 1);

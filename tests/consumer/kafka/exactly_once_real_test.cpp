@@ -207,7 +207,7 @@ TEST_F(RealKafkaExactlyOnce, TellsHowLongReadersWaitForAnOpenTransaction) {
 }
 
 // The group's offsets were deleted or have expired. Jobs that have a result are not run again.
-// Pins: `lorry collect` said that results were no longer there that waited behind another producer's open transaction.
+// Pins: `lorry collect` reported results held back by another producer's open transaction as gone.
 TEST_F(RealKafkaExactlyOnce, AReaderKnowsThatRecordsWaitBehindAnOpenTransaction) {
     TransactionalProducer other(config, {.id = topics.prefix + "-other"});
     ASSERT_EQ(other.open(20s).end, StepEnd::done);
