@@ -49,15 +49,15 @@ public:
             const StepLimits& limits, StepPlan& plan)
         : running_(running), waiting_(waiting), limits_(limits), plan_(plan), budget_{limits.rows, limits.sample_rows, blocks_available} {
         others_waiting_ = std::ranges::count(waiting, false, &SequenceView::large);
-        std::int64_t samples_of_others = 0;
+        Budget others;
         for (const auto views : {running, waiting}) {
             for (const SequenceView& view : views) {
-                if (!view.large) samples_of_others += sample_rows_of(view, view.computed, view.known - view.computed);
+                if (!view.large) others.take(view, view.known - view.computed, 0);
             }
         }
         const StepLimits share = limits.of_large();
         of_large_ = {.rows = limits.rows,
-                     .sample_rows = std::max(share.sample_rows, limits.sample_rows - samples_of_others),
+                     .sample_rows = std::max(share.sample_rows, limits.sample_rows + others.sample_rows),
                      .blocks = share.blocks};
         const auto turn = [&](std::size_t i) { return std::tuple(running[i].priority, running[i].arrival); };
         for (std::size_t i = 0; i < running.size(); ++i) {
@@ -71,7 +71,8 @@ public:
         order_.resize(running.size());
         std::iota(order_.begin(), order_.end(), std::size_t{0});
         std::ranges::sort(order_, {}, [&](std::size_t i) { return std::tuple(yields(i), turn(i)); });
-        if (have_others_rows()) of_large_.rows = share.rows;
+        // Sequences that decode take what the others leave: each has one row, and none should wait with its blocks held.
+        if (have_others_rows()) of_large_.rows = std::max(share.rows, std::min(large_, limits.rows + others.rows));
     }
 
     // Takes places and blocks from large jobs that hold more than their share, for the sequences that wait for them.

@@ -118,6 +118,17 @@ TEST_P(LargeJobs, TakeTheRowsWithLogitsThatOthersLeave) {
     EXPECT_LE(rig.last_end(false), 50 + 10);
 }
 
+// The same where a step has no more rows than places.
+TEST_P(LargeJobs, AllDecodeBesideOneOther) {
+    LargeJobsRig rig({.sequences_max = 64, .step_rows_max = 64}, 2'000, GetParam());
+    for (RequestId id = 1; id <= 60; ++id) rig.submit(id, 5, 100);
+    for (int i = 0; i < 20; ++i) rig.step();
+    EXPECT_EQ(rig.engine->stats().running, 60);
+    rig.submit(small_from, 5, 200);
+    rig.run();
+    EXPECT_LE(rig.last_end(false), 100 + 20);
+}
+
 // Pins: a small job that waited for a large one's blocks halved the large one's rows.
 TEST_P(LargeJobs, TakeAllRowsWhileOthersCannotStart) {
     LargeJobsRig rig({.sequences_max = 8, .step_rows_max = 32}, 260, GetParam());
