@@ -24,7 +24,8 @@ int open_locked(const std::filesystem::path& file, int flags) {
 }
 
 void check_unused(const std::filesystem::path& file) {
-    if (std::filesystem::exists(file)) ::close(open_locked(file, O_RDONLY));
+    // NFS locks only what is open for writing.
+    if (std::filesystem::is_regular_file(file)) ::close(open_locked(file, O_RDWR));
 }
 
 }  // namespace lorry::consumer
