@@ -70,9 +70,7 @@ protected:
         return arguments;
     }
     std::vector<std::string> worker_as(const std::string& user, const std::string& password = {}) const {
-        std::vector<std::string> command = worker_command(tiny, tiny.folder / (user + ".sqlite"));
-        command.insert(command.end(), {"--deadline-start", "5s"});
-        return as(user, std::move(command), password);
+        return as(user, worker_command(tiny, tiny.folder / (user + ".sqlite")), password);
     }
 
     tests::TinyModel tiny;
@@ -89,7 +87,9 @@ TEST_F(RealKafkaRights, EachUserCanDoItsPartWithTheRightsThatArePrintedAndNoWork
     EXPECT_EQ(again.code, 2) << again.err << "\na batch is submitted once";
 
     const auto start = Clock::now();
-    const ProgramResult stranger = Program(worker_as("worker", "not the password")).wait();
+    std::vector<std::string> with_wrong_password = worker_as("worker", "not the password");
+    with_wrong_password.insert(with_wrong_password.end(), {"--deadline-start", "5s"});
+    const ProgramResult stranger = Program(std::move(with_wrong_password)).wait();
     EXPECT_EQ(stranger.exit_code, 1);
     EXPECT_THAT(stranger.err, AllOf(HasSubstr("within 5 s"), HasSubstr("uthentication failed"), HasSubstr("sasl.")));
     EXPECT_LT(Clock::now() - start, 60s) << "the deadline did not end the wait";

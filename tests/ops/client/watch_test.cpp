@@ -330,7 +330,7 @@ TEST_F(ClientTest, TheEmbeddedBrokerAnswersAtThePortThatWasAskedFor) {
     });
     while (!std::filesystem::exists(file("address"))) std::this_thread::sleep_for(20ms);
     EXPECT_EQ(trimmed(text_of(file("address"))), "127.0.0.1:" + port);
-    const consumer::KafkaConfig relayed{.brokers = "127.0.0.1:" + port, .passthrough = {}, .deadline_start = 5s, .deadline_later = 5s};
+    const consumer::KafkaConfig relayed{.brokers = "127.0.0.1:" + port, .passthrough = {}, .deadline_start = 15s, .deadline_later = 20s};
     // Long enough to need several turns of the relay in both directions.
     const std::string value(300'000, 'x');
     consumer::JobProducer producer(relayed, {.topic = "mine.jobs"});
