@@ -133,8 +133,9 @@ public:
         const auto since = time_of("--since", since_);
         const schema::Topics topics = topics_of(settings);
         ResultFile file(output_);
-        const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
         BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
+        // Only now: a signal while the brokers are waited for ends the program at once.
+        const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
         if (file.is_begun()) {
             BatchFollower jobs(kafka, topics, {.batch_id = batch_id_, .since = {}, .results = false});
             file.read_earlier([&](const schema::ResultSummary& earlier) {
@@ -182,7 +183,7 @@ private:
 
     // Only the embedded broker deletes records by size; there it explains what is missing.
     static void tell_of_vanished(const consumer::KafkaConfig& kafka, BatchFollower& batch) {
-        if (!consumer::describe_cluster(kafka).embedded) return;
+        if (batch.is_away() || !consumer::describe_cluster(kafka).embedded) return;
         const auto shortened = batch.shortened_topics();
         if (shortened.empty()) return;
         std::cerr << fmt::format(

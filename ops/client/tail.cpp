@@ -28,7 +28,9 @@ public:
             ->type_name("ID");
         app.add_option("--batch", batch_id_, "the jobs of a batch, line by line, until Ctrl-C")->type_name("ID");
         app.add_flag("--json", json_, "prints the records unchanged, one per line");
-        app.add_option("--timeout", timeout_, "stops after this time; exit code 1 if the job has not ended by then")->type_name("TIME");
+        app.add_option("--timeout", timeout_,
+                       "stops after this time; exit code 1 if the job has not ended by then, or nothing came from the batch")
+            ->type_name("TIME");
         configuration_.declare(app, {SettingScope::kafka});
     }
 
@@ -43,9 +45,10 @@ public:
             timeout = parse_duration(timeout_);
             if (!timeout) throw UsageError(fmt::format("--timeout is '{}'; allowed is a time such as 30s", timeout_));
         }
-        const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
         ChunkPrinter printer(std::cout, job_id_);
         consumer::RecordReader reader(kafka, {.topics = {topics_.chunks(), topics_.results()}, .start = start()});
+        // Only now: a signal while the brokers are waited for ends the program at once.
+        const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
         return follow(reader, printer, timeout);
     }
 
@@ -76,7 +79,7 @@ private:
             const bool had_ended = result_.has_value();
             for (const schema::JobRecord& record : reader.poll()) take(record, printer);
             if (!had_ended && result_) catch_up.begin_again();
-            if (timeout && Clock::now() - begin >= *timeout) return timed_out();
+            if (timeout && Clock::now() - begin >= *timeout) return timed_out(reader.is_away());
             // Chunks are published before the result: once the result is read, the topics hold all of the job's chunks.
             if (!job_id_.empty() && result_ && catch_up.is_done()) return end_of_job(printer);
             if (!result_ && !seen_ && !waiting_said && catch_up.is_done()) {
@@ -87,15 +90,26 @@ private:
         return job_id_.empty() ? ExitCode::done : ExitCode::failed;
     }
 
-    ExitCode timed_out() const {
-        if (job_id_.empty()) return ExitCode::done;
-        std::cerr << fmt::format("lorry: the time is up, and {}\n",
-                                 seen_
-                                     ? fmt::format("job {} has not ended", job_id_)
-                                     : fmt::format("nothing arrived from job {}, neither text in {} nor a result in {}: check the id (a "
-                                                   "batch's job is BATCH/custom_id) and that a worker is running",
-                                                   job_id_, topics_.chunks(), topics_.results()));
+    ExitCode timed_out(bool is_away) const {
+        if (is_away) {
+            std::cerr << "lorry: the time is up, and Kafka does not answer: check that the brokers run\n";
+            return ExitCode::failed;
+        }
+        if (job_id_.empty() && (batch_id_.empty() || seen_)) return ExitCode::done;
+        std::cerr << fmt::format("lorry: the time is up, and {}\n", what_is_missing());
         return ExitCode::failed;
+    }
+
+    std::string what_is_missing() const {
+        if (job_id_.empty()) {
+            return fmt::format("no text arrived from batch {} in {}: check the id, and that its jobs have \"stream\": true", batch_id_,
+                               topics_.chunks());
+        }
+        if (seen_) return fmt::format("job {} has not ended", job_id_);
+        return fmt::format(
+            "nothing arrived from job {}, neither text in {} nor a result in {}: check the id (a batch's job is BATCH/custom_id) and that "
+            "a worker is running",
+            job_id_, topics_.chunks(), topics_.results());
     }
 
     void take(const schema::JobRecord& record, ChunkPrinter& printer) {

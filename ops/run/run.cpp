@@ -213,7 +213,7 @@ void RunCommand::check_flags() const {
     const bool is_for_rows = adapter_ != "base" || max_tokens_ || temperature_ > 0.0;
     if (!is_table() && is_for_rows) {
         throw UsageError(
-            "--adapter, --max-tokens and --temperature are for tables, whose rows --id names: in a file of jobs, each job says them");
+            "--adapter, --max-tokens and --temperature are for tables, whose rows --id names: in a file of jobs, each job names its own");
     }
     if (!is_table() && !(template_ + choices_ + system_ + adapter_column_ + endpoint_ + table_format_ + result_prefix_).empty()) {
         throw UsageError("the flags for tables need --id COLUMN, which names the rows");

@@ -356,6 +356,34 @@ TEST_F(ClientTest, ABatchIsFollowedThroughTheBrokersAbsence) {
     EXPECT_TRUE(poll_until(false));
 }
 
+// Pins: `collect` asked the absent brokers again after its time was up, and `tail` said that the id may be wrong.
+TEST_F(ClientTest, WaitsWithoutBrokersEndInTimeAndNameTheBrokers) {
+    publish(topics.jobs(), "base", {job_line("a")}, "mine");
+    const auto command = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), LORRY_PROGRAM);
+        arguments.insert(arguments.end(), {"--brokers", broker.address(), "--timeout", "8s"});
+        return arguments;
+    };
+    tests::Program collect(command({"collect", "--batch", "mine"}));
+    tests::Program tail(command({"tail", "--job", "mine/a"}));
+    while (tail.err_so_far().find("nothing from job mine/a yet") == std::string::npos) std::this_thread::sleep_for(20ms);
+    broker.set_down(true);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(collect.wait(60s).err, HasSubstr("the time is up"));
+    EXPECT_THAT(tail.wait(60s).err, HasSubstr("the time is up, and Kafka does not answer"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 25s);
+}
+
+TEST_F(ClientTest, OneSignalEndsACommandThatWaitsForItsFirstBroker) {
+    tests::Program collect({LORRY_PROGRAM, "collect", "--batch", "mine", "--brokers", "127.0.0.1:1"});
+    tests::Program tail({LORRY_PROGRAM, "tail", "--batch", "mine", "--brokers", "127.0.0.1:1"});
+    for (tests::Program* waiting : {&collect, &tail}) {
+        while (waiting->err_so_far().empty()) std::this_thread::sleep_for(20ms);
+        waiting->signal(SIGINT);
+        EXPECT_EQ(waiting->wait(20s).exit_code, 128 + SIGINT);
+    }
+}
+
 // Pins: an id was sent twice, so all jobs ran and were collected twice.
 TEST_F(ClientTest, ABatchThatHasJobsIsNotSubmittedAgainWithoutResume) {
     const std::string jobs = write("jobs.jsonl", {job_line("a")});

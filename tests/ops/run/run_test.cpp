@@ -236,7 +236,7 @@ TEST_F(RunProgram, EndsWith2WhenTheCallIsWrong) {
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--retry-failed"}).find("no run has written"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--template", in}).find("--id"), std::string::npos);
     for (const auto& [flag, value] : {std::pair("--adapter", "ad"), std::pair("--max-tokens", "2"), std::pair("--temperature", "1")}) {
-        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, flag, value}).find("each job says them"), std::string::npos);
+        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, flag, value}).find("each job names its own"), std::string::npos);
     }
     EXPECT_NE(fails({"run", in, "-o", out(), "--max-batch", "many"}).find("--max-batch is 'many'"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--device", "cpu", "--quantize", "fp8"}).find("choose int8 or int4"),
