@@ -128,12 +128,15 @@ rd_kafka_error_t* rd_kafka_AdminOptions_set_isolation_level(rd_kafka_AdminOption
 void rd_kafka_ListOffsets(rd_kafka_t* client, rd_kafka_topic_partition_list_t* list, const rd_kafka_AdminOptions_t* options,
                           rd_kafka_queue_t* queue) {
     auto event = answer(*client, options);
-    for (int i = 0; event->error == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; ++i) {
+    // The client knows the leaders. One that does not answer leaves its partitions without an offset, and without an error.
+    const bool is_answered = std::exchange(event->error, RD_KAFKA_RESP_ERR_NO_ERROR) == RD_KAFKA_RESP_ERR_NO_ERROR;
+    for (int i = 0; i < list->cnt; ++i) {
         event->topics.emplace_back(list->elems[i].topic);
         const Log* log = client->cluster.log({list->elems[i].topic, list->elems[i].partition});
         rd_kafka_topic_partition_t place{};
         place.partition = list->elems[i].partition;
-        place.offset = options->uncommitted ? log->end() : log->stable_end();
+        place.offset = RD_KAFKA_OFFSET_INVALID;
+        if (is_answered) place.offset = options->uncommitted ? log->end() : log->stable_end();
         event->infos.push_back({place});
     }
     for (std::size_t i = 0; i < event->infos.size(); ++i) {

@@ -240,6 +240,17 @@ TEST_F(KafkaClientTest, AReaderCatchesUpWhileOthersWrite) {
     EXPECT_FALSE(catch_up.is_done());
 }
 
+// Pins: the client reports no error for the partitions of a leader that does not answer, and no offset; that counted as an empty log.
+TEST_F(KafkaClientTest, AnEndThatNoBrokerToldIsUnknown) {
+    submit_jobs(config, topics, 0, 4);
+    RecordReader reader(config, {.topics = {topics.jobs()}});
+    EXPECT_TRUE(reader.ends_now(RecordReader::EndKind::readable));
+    broker.set_down(true);
+    EXPECT_FALSE(reader.ends_now(RecordReader::EndKind::readable));
+    CatchUp catch_up(reader);
+    EXPECT_FALSE(catch_up.is_done());
+}
+
 TEST_F(KafkaClientTest, SaysHowToCreateATopicThatIsMissing) {
     try {
         RecordReader reader(config, {.topics = {"lorri.results"}});
