@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/matmul_cut.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/panel_product.h"
@@ -84,10 +85,11 @@ private:
         Matrix shrunk;  // A x; without columns if there are no updates
         Matrix all;     // [rows, outputs of all parts] if all updates were computed in advance; otherwise without rows
     };
-    // Panel `panel` of each part's B, and rows from `row_begin` on.
+    // Panels from `panel` on of each part's B, and rows from `row_begin` on.
     struct LoraColumns {
         std::int64_t row_begin = 0;
         std::int64_t panel = 0;
+        std::int64_t panels = 1;
         std::int64_t width = 0;  // of a panel
         std::int64_t parts = 0;
         std::int64_t part_features = 0;  // outputs from one part to the next
@@ -97,8 +99,9 @@ private:
         Matrix in;                               // the op's own, or a widened copy
         DotMatmulKernel dot = nullptr;           // null where inputs are float32
         ActivatedDotKernel activated = nullptr;  // null: an activation is an op of its own
-        std::int64_t row_chunk = 0;              // the most rows of a chunk
+        CacheBlock block = {};
         std::int64_t scratch_bytes = 0;          // per thread, for a panel's weights
+        std::int64_t parked_bytes = 0;           // per thread, for sums that wait for the next inputs
         LoraUpdates updates = {};                // added before an activation
     };
     // The part of a matmul that one thread computes at a time.
@@ -149,7 +152,7 @@ private:
     void expand_groups(const LoraUpdates& updates, const Matrix& out, bool accumulate);
     // Computes the updates of all rows: out [rows, parts * width]. Rows and parts without one become zeros.
     void expand_all(const LoraUpdates& updates, std::int64_t width, const Matrix& out);
-    // Computes the updates of some rows and columns: out [rows, parts * columns.width].
+    // Computes the updates of some rows and columns: out [rows, parts * columns.panels * columns.width].
     void expand_columns(const LoraUpdates& updates, const LoraColumns& columns, const Matrix& out) const;
     // next: the weights of the piece that comes after this one, or null.
     void shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread);
@@ -165,6 +168,10 @@ private:
     void multiply(const PanelProduct& product, DotMatmulKernel dot) const;
     // A piece of activated_matmul. out: [piece.rows, width] float32 or bfloat16.
     void run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out);
+    // How many outputs of a part get their updates together before they are activated: whole panels of B, and enough for the panels that
+    // share each pass over inputs.
+    std::int64_t updates_together(const Panels& panels, const Factors& factors) const;
+    std::int64_t panel_width_of_b() const;
     // The same by a kernel that activates.
     void run_activated_kernel(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out);
     // activated_matmul into int8 rows: each thread computes up to rows_max whole rows at a time.
@@ -200,6 +207,7 @@ private:
     Scratch attended_scratch_;   // before conversion to bfloat16: [threads, a piece]; to int8 rows: [rows, heads * head_dim]
     Scratch score_scratch_;      // [threads, rows of a piece, longest context]
     Scratch unpacked_scratch_;   // [threads, a panel] int8, or widened to 16 bits
+    Scratch parked_scratch_;     // [threads, DotTask::parked]
     Scratch widened_scratch_;    // [rows, in_features] int8 widened to 16 bits, and the rows' scales
     Scratch sums_scratch_;       // [threads, rows of a piece, one or two panels] the input of an activation
     Scratch activated_scratch_;  // [threads, rows of a piece, width] before conversion to int8 rows

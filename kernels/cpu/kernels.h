@@ -39,9 +39,12 @@ struct DotTask {
     const float* scales = nullptr;          // int8, int4: [panels * width] of the outputs' weights
     const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] minus what the inputs' 128 adds to an output
     std::byte* scratch = nullptr;           // this thread's; int4, wide: [stretches * int4_stretch][width] weights of 1 byte, of 2
-    const float* bias = nullptr;            // [out_features of all parts] or null
-    float* out = nullptr;                   // [rows, out_features of all parts]
-    std::int64_t out_stride = 0;            // elements
+    // This thread's: [DotKernels::panel_group][row_chunk][width] sums of 4 bytes that wait for the next inputs. Null: one panel after the
+    // other reads all inputs.
+    std::byte* parked = nullptr;
+    const float* bias = nullptr;  // [out_features of all parts] or null
+    float* out = nullptr;         // [rows, out_features of all parts]
+    std::int64_t out_stride = 0;  // elements
     // If panels hold two parts: the number of outputs from a column of the first part to the same column of the second. 0: one part.
     std::int64_t part_stride = 0;
     bool accumulate = false;
@@ -105,6 +108,7 @@ struct DotKernels {
     const DotKernels* unpacked = nullptr;  // int4: the int8 kernels for the weights after unpacking, with panels of the same width
     const WideKernels* wide = nullptr;     // null: the processor multiplies bytes directly
     std::int64_t row_chunk = common_row_chunk;
+    std::int64_t panel_group = 1;    // how many panels at most share each pass over a few inputs, if rows do not fit into the cache
     std::int64_t whole_rows = 64;    // how many rows of activations that become int8 a thread computes from end to end at a time
     std::int64_t rows_together = 8;  // how many rows share each load of a weight
     DotMatmulKernel matmul = nullptr;

@@ -195,22 +195,23 @@ void CpuBackend::expand_columns(const LoraUpdates& updates, const LoraColumns& c
         const Matrix rows = updates.shrunk.slice_rows(columns.row_begin + begin, end - begin);
         for (std::int64_t of = 0; of < columns.parts; ++of) {
             const CpuLora::Part* const part = static_cast<const CpuLora&>(*group.lora).part_at(of * columns.part_features);
-            const std::int64_t column = of * columns.width;
-            if (part == nullptr || columns.panel >= part->b.count()) {
-                clear(out, begin, end, column, columns.width);
-                continue;
-            }
+            const std::int64_t first = of * columns.panels * columns.width;
+            const std::int64_t covered = part == nullptr ? 0 : std::clamp<std::int64_t>(part->b.count() - columns.panel, 0, columns.panels);
+            clear(out, begin, end, first + covered * columns.width, (columns.panels - covered) * columns.width);
+            if (covered == 0) continue;
             const Matrix in = rows.slice_columns(part->rank_begin, part->b.in_features);
-            tasks[count++] = {.in = row_of(in, 0),
-                              .in_stride = stride_bytes(in),
-                              .panel = part->b.panel(columns.panel),
-                              .rows = in.rows,
-                              .in_features = in.columns,
-                              .out = floats(out) + begin * out.stride + column,
-                              .out_stride = out.stride};
-            if (count < tasks.size()) continue;
-            kernels_.bfloat16_dot->updates(tasks);
-            count = 0;
+            for (std::int64_t i = 0; i < covered; ++i) {
+                tasks[count++] = {.in = row_of(in, 0),
+                                  .in_stride = stride_bytes(in),
+                                  .panel = part->b.panel(columns.panel + i),
+                                  .rows = in.rows,
+                                  .in_features = in.columns,
+                                  .out = floats(out) + begin * out.stride + first + i * columns.width,
+                                  .out_stride = out.stride};
+                if (count < tasks.size()) continue;
+                kernels_.bfloat16_dot->updates(tasks);
+                count = 0;
+            }
         }
     }
     kernels_.bfloat16_dot->updates(std::span(tasks).first(count));

@@ -22,7 +22,7 @@ constexpr std::int64_t activated_rows_least = 8;
 template <class Work>
 void CpuBackend::cut_matmul(const Factors& factors, const Panels& panels, std::int64_t panels_together, const Work& work) {
     const std::int64_t rows = factors.in.rows;
-    const MatmulCut cut = cut_of_matmul(rows, panels, panels_together, pool_.threads(), factors.row_chunk);
+    const MatmulCut cut = cut_of_matmul(rows, panels, panels_together, pool_.threads(), factors.block);
     pool_.run(cut.chunks * cut.runs, cut.piece, [&](std::int64_t begin, std::int64_t end, int thread) {
         while (begin < end) {
             const std::int64_t chunk = begin / cut.runs;
@@ -47,18 +47,18 @@ const std::byte* CpuBackend::first_weights(const PackedWeight* next, int thread)
 
 CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& weight) {
     const DotKernels* const dot = weight.dot();
-    if (dot == nullptr) return {.in = in, .row_chunk = row_chunk_of(dot, stride_bytes(in))};
+    if (dot == nullptr) return {.in = in, .block = cache_block_of(dot, in.rows, stride_bytes(in), pool_.threads())};
     const std::int64_t panel_weights = weight.panels().stretches() * int4_stretch * weight.panels().width;
     Factors factors{.in = in,
                     .dot = dot->matmul,
                     .activated = dot->activated,
-                    .row_chunk = row_chunk_of(dot, stride_bytes(in)),
+                    .block = cache_block_of(dot, in.rows, stride_bytes(in), pool_.threads()),
                     .scratch_bytes = dot->unpacked == nullptr ? 0 : panel_weights};
     if (dot->wide != nullptr && in.rows >= dot->wide->rows_least) {
         const std::int64_t row_bytes = int8_scale_offset(in.columns) * 2 + static_cast<std::int64_t>(sizeof(float));
         const std::int64_t stride = cache_lines_of(row_bytes) * cache_line_bytes / static_cast<std::int64_t>(bytes_of(in.format));
         factors.in.stride = stride;
-        factors.row_chunk = row_chunk_of(dot, stride_bytes(factors.in));
+        factors.block = cache_block_of(dot, in.rows, stride_bytes(factors.in), pool_.threads());
         factors.in.data = widened_scratch_.make(static_cast<std::size_t>(in.rows * stride_bytes(factors.in)));
         run_rows(in.rows, in.columns, [&](std::int64_t begin, std::int64_t end, int) {
             for (std::int64_t row = begin; row < end; ++row) dot->wide->widen(row_of(in, row), row_of(factors.in, row), in.columns);
@@ -67,6 +67,8 @@ CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& we
         factors.scratch_bytes = panel_weights * 2;
     }
     unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.scratch_bytes));
+    if (factors.block.panels > 1) factors.parked_bytes = factors.block.panels * factors.block.rows * dot->panel_width * 4;
+    parked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.parked_bytes));
     return factors;
 }
 
@@ -81,7 +83,8 @@ PanelProduct CpuBackend::product_of(const Panels& panels, const Vector& bias, co
             .end = end,
             .in = factors.in.slice_rows(piece.row_begin, piece.rows),
             .bias = floats(bias),
-            .scratch = unpacked_scratch(factors, piece.thread)};
+            .scratch = unpacked_scratch(factors, piece.thread),
+            .parked = factors.parked_bytes == 0 ? nullptr : parked_scratch_.data() + piece.thread * factors.parked_bytes};
 }
 
 void CpuBackend::multiply(const PanelProduct& product, DotMatmulKernel dot) const {
@@ -127,7 +130,7 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     Factors factors = factors_of(args.in, weight);
     factors.updates = {.groups = args.groups, .shrunk = shrink_all(args.in, args.groups), .all = {}};
     const std::int64_t panels_together = panels.pairs_parts ? 1 : parts;
-    const bool own_rows = cut_of_matmul(args.in.rows, panels, panels_together, pool_.threads(), factors.row_chunk).own_rows;
+    const bool own_rows = cut_of_matmul(args.in.rows, panels, panels_together, pool_.threads(), factors.block).own_rows;
     // Threads with their own rows compute updates where they add them. Few rows wait for memory, which is read faster if each adapter's B
     // is read in one go.
     if (factors.updates.shrunk.columns > 0 && !own_rows) {
@@ -135,9 +138,9 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
         factors.updates.all = args.sums;
     }
     // For a panel's outputs, or for the updates that are added to them.
-    const std::int64_t sums_width = std::max(panels.width, kernels_.panel_width);
+    const std::int64_t sums_width = std::max({panels.width, kernels_.panel_width, updates_together(panels, factors)});
     if (factors.activated == nullptr || !args.groups.empty())
-        sums_scratch_.floats(pool_.threads() * factors.row_chunk * parts * sums_width);
+        sums_scratch_.floats(pool_.threads() * factors.block.rows * parts * sums_width);
     if (args.out.format != Format::int8_rows) {
         cut_matmul(factors, panels, panels_together, [&](const MatmulPiece& piece) {
             run_activated_piece(args, factors, piece, args.out.slice_rows(piece.row_begin, piece.rows));
@@ -160,16 +163,22 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     store_rows(activated, args.out);
 }
 
+std::int64_t CpuBackend::panel_width_of_b() const { return lora_by_pairs_ ? kernels_.bfloat16_dot->panel_width : kernels_.panel_width; }
+
+std::int64_t CpuBackend::updates_together(const Panels& panels, const Factors& factors) const {
+    return std::max(panel_width_of_b(), factors.block.panels * panels.part_width());
+}
+
 void CpuBackend::run_activated_kernel(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece,
                                       const Matrix& out) {
     const Panels& panels = static_cast<const CpuWeight&>(args.weight).panels();
     const bool has_updates = factors.updates.shrunk.columns > 0 && factors.updates.all.rows == 0;
-    const std::int64_t b_width = lora_by_pairs_ ? kernels_.bfloat16_dot->panel_width : kernels_.panel_width;
-    const std::int64_t sums_stride = panels.parts * b_width;
+    const std::int64_t b_width = panel_width_of_b();
     for (std::int64_t begin = piece.begin; begin < piece.end;) {
         const std::int64_t column = begin * panels.part_width();
         const std::int64_t b_panel = column / b_width;
-        const std::int64_t end = has_updates ? std::min(piece.end, (b_panel + 1) * b_width / panels.part_width()) : piece.end;
+        const std::int64_t updated_end = (b_panel * b_width + updates_together(panels, factors)) / panels.part_width();
+        const std::int64_t end = has_updates ? std::min(piece.end, updated_end) : piece.end;
         const Matrix place = out.slice_columns(column, out.columns - column);
         PanelProduct product = product_of(panels, args.bias, factors, piece, begin, end);
         product.out_stride = place.stride;
@@ -185,17 +194,20 @@ void CpuBackend::run_activated_kernel(const ActivatedMatmulArgs& args, const Fac
             task.addend_stride = factors.updates.all.stride;
             task.addend_part = out.columns;
         } else if (has_updates) {
-            float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * factors.row_chunk * sums_stride;
+            const std::int64_t b_panels = (end * panels.part_width() + b_width - 1) / b_width - b_panel;
+            const std::int64_t sums_stride = panels.parts * b_panels * b_width;
+            float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * factors.block.rows * sums_stride;
             expand_columns(factors.updates,
                            {.row_begin = piece.row_begin,
                             .panel = b_panel,
+                            .panels = b_panels,
                             .width = b_width,
                             .parts = panels.parts,
                             .part_features = args.out.columns},
                            {.data = sums, .format = Format::float32, .rows = piece.rows, .columns = sums_stride, .stride = sums_stride});
             task.addend = sums + column - b_panel * b_width;
             task.addend_stride = sums_stride;
-            task.addend_part = b_width;
+            task.addend_part = b_panels * b_width;
         }
         factors.activated(task, 0, end - begin);
         begin = end;
@@ -208,7 +220,7 @@ void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Fact
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
     const std::int64_t sums_stride = panels.parts * panels.width;
-    float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * factors.row_chunk * sums_stride;
+    float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * factors.block.rows * sums_stride;
     for (std::int64_t panel = piece.begin; panel < piece.end; ++panel) {
         const std::int64_t column = panel * panels.width;
         const std::int64_t columns = std::min(panels.width, out.columns - column);

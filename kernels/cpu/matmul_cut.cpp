@@ -20,26 +20,38 @@ constexpr std::int64_t own_rows_least = 96;
 // have the weights read too often.
 constexpr std::int64_t chunk_bytes_most = std::int64_t{800} << 10;
 constexpr std::int64_t chunk_rows_least = 128;
+// If chunks would have fewer rows than that, a thread's share is one chunk if it has at most so many bytes. Otherwise panels share passes.
+constexpr std::int64_t shared_rows_least = 256;
+constexpr std::int64_t share_bytes_most = std::int64_t{1100} << 10;
+// A thread gets at least so many pieces, so that others can help it.
+constexpr std::int64_t pieces_least = 2;
 
 }  // namespace
 
-std::int64_t row_chunk_of(const DotKernels* dot, std::int64_t row_bytes) {
-    if (dot == nullptr) return common_row_chunk;
-    return std::min(dot->row_chunk, std::max(chunk_rows_least, chunk_bytes_most / row_bytes));
+CacheBlock cache_block_of(const DotKernels* dot, std::int64_t rows, std::int64_t row_bytes, int threads) {
+    if (dot == nullptr) return {.rows = common_row_chunk};
+    const std::int64_t fitting = chunk_bytes_most / row_bytes;
+    if (dot->panel_group == 1 || fitting >= shared_rows_least)
+        return {.rows = std::min(dot->row_chunk, std::max(chunk_rows_least, fitting))};
+    const std::int64_t share = std::min(dot->row_chunk, (rows + threads - 1) / threads);
+    if (share * row_bytes <= share_bytes_most) return {.rows = std::max(chunk_rows_least, share)};
+    return {.rows = dot->row_chunk, .panels = dot->panel_group};
 }
 
-MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads, std::int64_t row_chunk) {
+MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads, const CacheBlock& block) {
     // The rows of a chunk stay in the second-level cache while all panels pass. If there are enough rows, each thread gets its own, as in
     // the other ops, so that it finds in its cache what it wrote before.
-    const std::int64_t even = (rows + row_chunk * threads - 1) / (row_chunk * threads) * threads;
+    const std::int64_t even = (rows + block.rows * threads - 1) / (block.rows * threads) * threads;
     const bool own_rows = rows >= even * own_rows_least;
-    const std::int64_t chunks = own_rows ? even : (rows + row_chunk - 1) / row_chunk;
+    const std::int64_t chunks = own_rows ? even : (rows + block.rows - 1) / block.rows;
     const std::int64_t cost_rows = std::max((rows + chunks - 1) / chunks, rows_least);
     const std::int64_t cost = cost_rows * panels.in_features * panels.width * panels_together / panels.group;
-    const std::int64_t least = panels.group == 1 && rows <= rows_abreast ? panels_abreast : 1;
+    const std::int64_t runs = panels.count() / panels_together;
+    const std::int64_t shared = std::min(block.panels, chunks * runs / (threads * pieces_least));
+    const std::int64_t least = panels.group == 1 && rows <= rows_abreast ? panels_abreast : std::max<std::int64_t>(shared, 1);
     return {.chunks = chunks,
             .own_rows = own_rows,
-            .runs = panels.count() / panels_together,
+            .runs = runs,
             .piece = (std::max<std::int64_t>(piece_multiply_adds / cost, 1) + least - 1) / least * least};
 }
 

@@ -5,6 +5,16 @@
 
 namespace lorry::kernels::cpu {
 
+// What of a matmul passes through the second-level cache of a core at a time.
+struct CacheBlock {
+    std::int64_t rows = 0;  // at most
+    // More than 1: the inputs of so many rows do not fit. A few inputs of all rows then pass that many panels before the next inputs do.
+    std::int64_t panels = 1;
+};
+
+// For a matmul of `rows` rows by these kernels, null where inputs are float32; row_bytes: of the inputs that they read.
+CacheBlock cache_block_of(const DotKernels* dot, std::int64_t rows, std::int64_t row_bytes, int threads);
+
 struct MatmulCut {
     std::int64_t chunks = 1;  // of rows; each runs through all panels
     bool own_rows = false;    // the chunks are a multiple of the threads: each thread has its own rows
@@ -12,10 +22,6 @@ struct MatmulCut {
     std::int64_t piece = 1;   // runs that a thread claims at a time
 };
 
-// The most rows of a chunk of a matmul by these kernels, null where inputs are float32; row_bytes: of the inputs that they read.
-std::int64_t row_chunk_of(const DotKernels* dot, std::int64_t row_bytes);
-
-// row_chunk: the most rows of a chunk.
-MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads, std::int64_t row_chunk);
+MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads, const CacheBlock& block);
 
 }  // namespace lorry::kernels::cpu

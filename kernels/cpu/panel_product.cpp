@@ -23,6 +23,7 @@ DotTask dot_task(const PanelProduct& product) {
             .scales = panels.scales.empty() ? nullptr : panels.scales.data() + place,
             .offsets = panels.offsets.empty() ? nullptr : panels.offsets.data() + place,
             .scratch = product.scratch,
+            .parked = product.parked,
             .bias = bias_of(product),
             .out = product.out,
             .out_stride = product.out_stride,

@@ -17,6 +17,7 @@ struct PanelProduct {
     bool accumulate = false;          // out += instead of out =
     const std::byte* next = nullptr;  // read afterwards, to be prefetched; null: the memory that follows
     std::byte* scratch = nullptr;     // this thread's, if weights are unpacked first
+    std::byte* parked = nullptr;      // this thread's, if panels share passes over inputs
 };
 
 // For panels [0, end - begin) of a dot kernel, or of a kernel for float32 inputs.

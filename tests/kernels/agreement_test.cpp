@@ -11,33 +11,7 @@ namespace {
 
 using reference::Table;
 
-struct LoraSlice {
-    std::int64_t begin, size, rank;
-    float scale;
-};
-struct LoraAdapter {
-    std::vector<LoraSlice> slices;
-    std::vector<Part> a, b;
-    std::unique_ptr<PackedLora> packed;
-};
-
-class Agreement : public OnEachDevice {
-protected:
-    // The adapter's A and B are of order 1 / sqrt of their inputs.
-    LoraAdapter adapter_of(const std::vector<LoraSlice>& slices, std::int64_t in_features) {
-        LoraAdapter adapter{.slices = slices, .a = {}, .b = {}, .packed = {}};
-        const auto deviation = [](std::int64_t inputs) { return 1.0 / std::sqrt(static_cast<double>(inputs)); };
-        for (const LoraSlice& slice : slices) {
-            adapter.a.emplace_back(normal(slice.rank, in_features, deviation(in_features)), Format::bfloat16, false);
-            adapter.b.emplace_back(normal(slice.size, slice.rank, deviation(slice.rank)), Format::float16, false);
-        }
-        std::vector<LoraPart> parts;
-        for (std::size_t i = 0; i < slices.size(); ++i)
-            parts.push_back({adapter.a[i].view(), adapter.b[i].view(), slices[i].scale, slices[i].begin});
-        adapter.packed = backend_->pack_lora(parts);
-        return adapter;
-    }
-};
+class Agreement : public OnEachDevice {};
 
 // Matmuls do not depend on the format of the KV cache.
 const tests::Labelled activated_matmuls{"*.ActivatedMatmul*/cuda_fp8_kv:*.ActivatedMatmul*/cuda_library_*", {tests::Label::not_asan}};

@@ -209,6 +209,20 @@ reference::Table OnEachDevice::normal(std::int64_t rows, std::int64_t columns, d
     return table;
 }
 
+LoraAdapter OnEachDevice::adapter_of(const std::vector<LoraSlice>& slices, std::int64_t in_features) {
+    LoraAdapter adapter{.slices = slices, .a = {}, .b = {}, .packed = {}};
+    const auto deviation = [](std::int64_t inputs) { return 1.0 / std::sqrt(static_cast<double>(inputs)); };
+    for (const LoraSlice& slice : slices) {
+        adapter.a.emplace_back(normal(slice.rank, in_features, deviation(in_features)), Format::bfloat16, false);
+        adapter.b.emplace_back(normal(slice.size, slice.rank, deviation(slice.rank)), Format::float16, false);
+    }
+    std::vector<LoraPart> parts;
+    for (std::size_t i = 0; i < slices.size(); ++i)
+        parts.push_back({adapter.a[i].view(), adapter.b[i].view(), slices[i].scale, slices[i].begin});
+    adapter.packed = backend_->pack_lora(parts);
+    return adapter;
+}
+
 std::int64_t OnEachDevice::number(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution(low, high)(random_); }
 
 Memory::Memory(Backend& backend, std::int64_t rows, std::int64_t columns, Format format, std::int64_t padding) : backend_(backend) {

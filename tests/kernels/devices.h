@@ -57,6 +57,28 @@ inline void PrintTo(const Device& device, std::ostream* to) { *to << device.name
 std::vector<Device> devices();
 std::string name_of(const ::testing::TestParamInfo<Device>& info);
 
+// A weight part in a checkpoint's format, and its values after rounding.
+struct Part {
+    Part(const reference::Table& values, Format format, bool is_transposed);
+    WeightPart view() const;
+
+    reference::Table stored;  // [out, in]
+    Format format;
+    bool transposed;
+    std::vector<std::byte> bytes;
+};
+
+// A low-rank update of outputs [begin, begin + size).
+struct LoraSlice {
+    std::int64_t begin, size, rank;
+    float scale;
+};
+struct LoraAdapter {
+    std::vector<LoraSlice> slices;
+    std::vector<Part> a, b;
+    std::unique_ptr<PackedLora> packed;
+};
+
 // A test on each device; if this machine lacks the device, the test is skipped with the reason.
 class OnEachDevice : public ::testing::TestWithParam<Device> {
 protected:
@@ -71,6 +93,8 @@ protected:
     // Normal numbers, rounded to float32.
     reference::Table normal(std::int64_t rows, std::int64_t columns, double deviation = 1.0);
     std::int64_t number(std::int64_t low, std::int64_t high);
+    // The adapter's A and B are of order 1 / sqrt of their inputs.
+    LoraAdapter adapter_of(const std::vector<LoraSlice>& slices, std::int64_t in_features);
 };
 
 // Device memory of a matrix whose rows are `padding` elements longer than needed, so that a wrong stride shows.
@@ -97,17 +121,6 @@ private:
 
 // Fills a KV cache with NaN: memory that was not written must not be read.
 void poison(Backend& backend, KvCache& cache);
-
-// A weight part in a checkpoint's format, and its values after rounding.
-struct Part {
-    Part(const reference::Table& values, Format format, bool is_transposed);
-    WeightPart view() const;
-
-    reference::Table stored;  // [out, in]
-    Format format;
-    bool transposed;
-    std::vector<std::byte> bytes;
-};
 
 reference::Table unpacked_weight(const cpu::Panels& panels);
 // The weight and the inputs after rounding, as a matmul with this weight uses them.

@@ -265,6 +265,7 @@ struct DotMatmul {
                                       .unpacked = unpacked(),
                                       .wide = wide(),
                                       .row_chunk = has_tiles ? tile_row_chunk : common_row_chunk,
+                                      .panel_group = tiles ? tile_panel_group : 1,
                                       .whole_rows = has_tiles ? 128 : 64,
                                       .matmul = matmul<DotTask>,
                                       .activated = activated(),

@@ -10,6 +10,7 @@
 // - Storing and reloading tiles takes as long as many products. So a chunk is as long as the first-level cache allows.
 // - A block's sums become outputs, a few rows after each line of the next block: the tiles and the vector units work at the same time.
 // - Each block prefetches its share of the chunk that comes next.
+// - If rows do not fit into the second-level cache, a chunk of their inputs does: it passes several panels before the next one.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -28,6 +29,9 @@ inline constexpr std::int64_t near_bytes = 4096;
 
 // The most rows of a task: more rows use each weight more often, until they no longer fit into the second-level cache.
 inline constexpr std::int64_t tile_row_chunk = 512;
+// How many panels share each pass over a chunk of wide rows' inputs. Their sums, 1 MB, wait in the second-level cache beside 0.6 MB of
+// inputs.
+inline constexpr std::int64_t tile_panel_group = 16;
 
 // Consecutive panels.
 struct PanelRun {
@@ -54,6 +58,7 @@ struct TileMatmul {
     static constexpr std::int64_t chunk_lines_max = 18;
     // A block's sums in memory.
     using SumBytes = std::byte[extent(Block::rows_max)][extent(group_bytes)];
+    static constexpr std::int64_t blocks_max = tile_row_chunk / Block::rows_max;
     [[gnu::always_inline]] static inline TilePlace place_of(SumBytes& sums, std::int64_t tile_rows) {
         return {.first = sums[0], .second = sums[tile_rows], .stride = group_bytes};
     }
@@ -62,9 +67,13 @@ struct TileMatmul {
     template <class Task>
     class Pending {
     public:
-        Pending(const Task& task, const RowCut& cut, std::int64_t place) : task_(task), cut_(cut), outputs_(task, place) {}
-        // Where a block's sums wait for the next chunk of inputs.
-        SumBytes& parked(std::int64_t block) { return parked_[block]; }
+        Pending(const Task& task, const RowCut& cut, std::int64_t place)
+            : task_(task),
+              cut_(cut),
+              outputs_(task, place),
+              parked_(task.parked == nullptr ? parked_alone_ : reinterpret_cast<SumBytes*>(task.parked)) {}
+        // Where a block's sums wait for the next chunk of inputs. panel: of those that share the pass.
+        SumBytes& parked(std::int64_t panel, std::int64_t block) { return parked_[panel * blocks_max + block]; }
         // Where to store the sums of the next block. Those before it must be finished.
         SumBytes& memory() { return sums_[turn_ ^= 1]; }
         // place: of the panel. The blocks of a panel come in order.
@@ -117,8 +126,9 @@ struct TileMatmul {
         std::int64_t count_ = 0;
         std::int64_t row_end_ = 0;  // of the panel's finished rows
         int turn_ = 0;
+        SumBytes* const parked_;
         alignas(64) SumBytes sums_[2];
-        alignas(64) SumBytes parked_[extent(tile_row_chunk / Block::rows_max)];
+        alignas(64) SumBytes parked_alone_[extent(blocks_max)];
     };
 
     // Rows whose last inputs may fill only a part of a group of 4 bytes.
@@ -145,7 +155,9 @@ struct TileMatmul {
 
     // Consecutive lines of a panel's inputs.
     struct Chunk {
-        const std::byte* panel;   // their weights
+        const std::byte* weights;
+        std::int64_t panel;       // of those that share the pass
+        std::int64_t place;       // of the panel
         std::int64_t offset;      // bytes from a row's first input
         std::int64_t lines;       // whole ones
         std::int64_t rest_bytes;  // instead of lines: inputs that do not fill one
@@ -155,14 +167,14 @@ struct TileMatmul {
     };
 
     template <int down, class Task>
-    static void run_chunk(const Task& task, const RowCut& cut, const Chunk& chunk, std::int64_t place, Pending<Task>& pending) {
+    static void run_chunk(const Task& task, const RowCut& cut, const Chunk& chunk, Pending<Task>& pending) {
         using Sums = TileSums<typename Dot::Isa::Tiles, down, columns>;
         const std::int64_t ahead = (Block::groups_whole * columns + cut.blocks - 1) / cut.blocks;
         const std::int64_t finished = chunk.lines == 0 ? Block::rows_max : (Block::rows_max + chunk.lines - 1) / chunk.lines;
         const auto meanwhile = [&]() __attribute__((always_inline)) { pending.advance(finished); };
         const std::byte* next = chunk.next;
         for (std::int64_t block = 0; block < cut.blocks; ++block) {
-            const TilePlace parked = place_of(pending.parked(block), cut.tile_rows);
+            const TilePlace parked = place_of(pending.parked(chunk.panel, block), cut.tile_rows);
             if (chunk.is_first) {
                 Sums::clear();
             } else {
@@ -171,7 +183,7 @@ struct TileMatmul {
             TileRowsIn rows{.first = task.in + cut.first_tile(block) * task.in_stride + chunk.offset,
                             .second = task.in + cut.second_tile(block) * task.in_stride + chunk.offset,
                             .stride = task.in_stride};
-            auto weights = TileColumns<columns>::side_by_side(chunk.panel, group_bytes);
+            auto weights = TileColumns<columns>::side_by_side(chunk.weights, group_bytes);
             for (std::int64_t line = 0; line < chunk.lines; ++line) {
                 for (std::int64_t i = 0; i < ahead; ++i, next += line_bytes) __builtin_prefetch(next, 0, 2);
                 Block::template multiply<down, true>(rows, weights, meanwhile);
@@ -190,7 +202,7 @@ struct TileMatmul {
             }
             pending.advance(Block::rows_max);
             Sums::store(place_of(pending.memory(), cut.tile_rows));
-            pending.take(block, place);
+            pending.take(block, chunk.place);
         }
     }
 
@@ -213,29 +225,39 @@ struct TileMatmul {
         // A single block reads its weights once.
         const std::int64_t chunks = cut.blocks == 1 && whole > 0 ? 1 : (whole + chunk_lines_max - 1) / chunk_lines_max;
         const std::int64_t chunks_all = chunks + (inputs.rest_bytes > 0 ? 1 : 0);
+        const std::int64_t panel_bytes = panel_bytes_of(task.in_features);
+        const std::int64_t together = task.parked == nullptr ? 1 : tile_panel_group;
         Pending<Task> pending(task, cut, run.place);
         Block tiles;
-        const std::byte* panel = run.weights;
-        for (std::int64_t index = 0; index < run.panels; ++index) {
+        for (std::int64_t begin = 0; begin < run.panels; begin += together) {
+            const std::int64_t end = begin + together < run.panels ? begin + together : run.panels;
             for (std::int64_t i = 0; i < chunks_all; ++i) {
                 const bool is_rest = i == chunks;
                 const std::int64_t line = is_rest ? whole : whole * i / chunks;
                 const std::int64_t lines = is_rest ? 0 : whole * (i + 1) / chunks - line;
-                const std::byte* const end = panel + (is_rest ? inputs.rest_groups() * group_bytes : lines * panel_line_bytes);
+                const std::int64_t bytes = is_rest ? inputs.rest_groups() * group_bytes : lines * panel_line_bytes;
                 const bool is_last = i + 1 == chunks_all;
-                const std::byte* next = is_last && index + 1 == run.panels ? run.next : end;
-                if (cut.blocks == 1) next = panel + near_bytes;
                 tiles.configure(cut.tile_rows, is_rest ? inputs.rest_groups() : Block::groups_whole);
-                run_chunk<down>(task, cut,
-                                {.panel = panel,
-                                 .offset = line * line_bytes,
-                                 .lines = lines,
-                                 .rest_bytes = is_rest ? inputs.rest_bytes : 0,
-                                 .next = next,
-                                 .is_first = i == 0,
-                                 .is_last = is_last},
-                                run.place + index * width, pending);
-                panel = end;
+                for (std::int64_t panel = begin; panel < end; ++panel) {
+                    const std::byte* const weights = run.weights + panel * panel_bytes + line * panel_line_bytes;
+                    // What is read after these: of the next panel, or the next chunk of the first one.
+                    const std::byte* next = weights + panel_bytes;
+                    if (panel + 1 == end)
+                        next = is_last ? run.weights + end * panel_bytes : weights + bytes - (end - 1 - begin) * panel_bytes;
+                    if (panel + 1 == run.panels && is_last) next = run.next;
+                    if (cut.blocks == 1) next = weights + near_bytes;
+                    run_chunk<down>(task, cut,
+                                    {.weights = weights,
+                                     .panel = panel - begin,
+                                     .place = run.place + panel * width,
+                                     .offset = line * line_bytes,
+                                     .lines = lines,
+                                     .rest_bytes = is_rest ? inputs.rest_bytes : 0,
+                                     .next = next,
+                                     .is_first = i == 0,
+                                     .is_last = is_last},
+                                    pending);
+                }
             }
         }
         pending.advance(Block::rows_max);

@@ -139,6 +139,7 @@ struct TileRows {
                                       .group = Dot::group,
                                       .panel_width = width,
                                       .row_chunk = tile_row_chunk,
+                                      .panel_group = tile_panel_group,
                                       .rows_together = Tiles::Block::rows_max,
                                       .matmul = matmul<DotTask>,
                                       .activated = activated(),
