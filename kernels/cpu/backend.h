@@ -102,6 +102,7 @@ private:
         CacheBlock block = {};
         std::int64_t scratch_bytes = 0;          // per thread, for a panel's weights
         std::int64_t parked_bytes = 0;           // per thread, for sums that wait for the next inputs
+        std::int64_t sums = 0;                   // per thread, for the input of an activation or for updates that are added to it
         LoraUpdates updates = {};                // added before an activation
     };
     // The part of a matmul that one thread computes at a time.
@@ -152,6 +153,10 @@ private:
     void expand_groups(const LoraUpdates& updates, const Matrix& out, bool accumulate);
     // Computes the updates of all rows: out [rows, parts * width]. Rows and parts without one become zeros.
     void expand_all(const LoraUpdates& updates, std::int64_t width, const Matrix& out);
+    std::int64_t panel_width_of_b() const;
+    // How many outputs of a part get their updates together before they are activated: whole panels of B, and enough for the panels that
+    // share each pass over inputs.
+    std::int64_t updates_together(const Panels& panels, const Factors& factors) const;
     // Computes the updates of some rows and columns: out [rows, parts * columns.panels * columns.width].
     void expand_columns(const LoraUpdates& updates, const LoraColumns& columns, const Matrix& out) const;
     // next: the weights of the piece that comes after this one, or null.
@@ -161,6 +166,7 @@ private:
     const std::byte* first_weights(const PackedWeight* next, int thread) const;
     Factors factors_of(const Matrix& in, const CpuWeight& weight);
     std::byte* unpacked_scratch(const Factors& factors, int thread) const;
+    float* sums_scratch(const Factors& factors, int thread) const;
     // Panels [begin, end) with the rows of a piece. The caller adds where outputs go, and what comes next.
     PanelProduct product_of(const Panels& panels, const Vector& bias, const Factors& factors, const MatmulPiece& piece, std::int64_t begin,
                             std::int64_t end) const;
@@ -168,10 +174,6 @@ private:
     void multiply(const PanelProduct& product, DotMatmulKernel dot) const;
     // A piece of activated_matmul. out: [piece.rows, width] float32 or bfloat16.
     void run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out);
-    // How many outputs of a part get their updates together before they are activated: whole panels of B, and enough for the panels that
-    // share each pass over inputs.
-    std::int64_t updates_together(const Panels& panels, const Factors& factors) const;
-    std::int64_t panel_width_of_b() const;
     // The same by a kernel that activates.
     void run_activated_kernel(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out);
     // activated_matmul into int8 rows: each thread computes up to rows_max whole rows at a time.
@@ -209,7 +211,7 @@ private:
     Scratch unpacked_scratch_;   // [threads, a panel] int8, or widened to 16 bits
     Scratch parked_scratch_;     // [threads, DotTask::parked]
     Scratch widened_scratch_;    // [rows, in_features] int8 widened to 16 bits, and the rows' scales
-    Scratch sums_scratch_;       // [threads, rows of a piece, one or two panels] the input of an activation
+    Scratch sums_scratch_;       // [threads, Factors::sums]
     Scratch activated_scratch_;  // [threads, rows of a piece, width] before conversion to int8 rows
 };
 

@@ -52,13 +52,11 @@ CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& we
     Factors factors{.in = in,
                     .dot = dot->matmul,
                     .activated = dot->activated,
-                    .block = cache_block_of(dot, in.rows, stride_bytes(in), pool_.threads()),
                     .scratch_bytes = dot->unpacked == nullptr ? 0 : panel_weights};
     if (dot->wide != nullptr && in.rows >= dot->wide->rows_least) {
         const std::int64_t row_bytes = int8_scale_offset(in.columns) * 2 + static_cast<std::int64_t>(sizeof(float));
         const std::int64_t stride = cache_lines_of(row_bytes) * cache_line_bytes / static_cast<std::int64_t>(bytes_of(in.format));
         factors.in.stride = stride;
-        factors.block = cache_block_of(dot, in.rows, stride_bytes(factors.in), pool_.threads());
         factors.in.data = widened_scratch_.make(static_cast<std::size_t>(in.rows * stride_bytes(factors.in)));
         run_rows(in.rows, in.columns, [&](std::int64_t begin, std::int64_t end, int) {
             for (std::int64_t row = begin; row < end; ++row) dot->wide->widen(row_of(in, row), row_of(factors.in, row), in.columns);
@@ -67,6 +65,7 @@ CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& we
         factors.scratch_bytes = panel_weights * 2;
     }
     unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.scratch_bytes));
+    factors.block = cache_block_of(dot, in.rows, stride_bytes(factors.in), pool_.threads());
     if (factors.block.panels > 1) factors.parked_bytes = factors.block.panels * factors.block.rows * dot->panel_width * 4;
     parked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.parked_bytes));
     return factors;
@@ -74,6 +73,10 @@ CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& we
 
 std::byte* CpuBackend::unpacked_scratch(const Factors& factors, int thread) const {
     return unpacked_scratch_.data() + thread * factors.scratch_bytes;
+}
+
+float* CpuBackend::sums_scratch(const Factors& factors, int thread) const {
+    return reinterpret_cast<float*>(sums_scratch_.data()) + thread * factors.sums;
 }
 
 PanelProduct CpuBackend::product_of(const Panels& panels, const Vector& bias, const Factors& factors, const MatmulPiece& piece,
@@ -139,8 +142,8 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     }
     // For a panel's outputs, or for the updates that are added to them.
     const std::int64_t sums_width = std::max({panels.width, kernels_.panel_width, updates_together(panels, factors)});
-    if (factors.activated == nullptr || !args.groups.empty())
-        sums_scratch_.floats(pool_.threads() * factors.block.rows * parts * sums_width);
+    factors.sums = factors.activated == nullptr || !args.groups.empty() ? factors.block.rows * parts * sums_width : 0;
+    sums_scratch_.floats(pool_.threads() * factors.sums);
     if (args.out.format != Format::int8_rows) {
         cut_matmul(factors, panels, panels_together, [&](const MatmulPiece& piece) {
             run_activated_piece(args, factors, piece, args.out.slice_rows(piece.row_begin, piece.rows));
@@ -196,7 +199,7 @@ void CpuBackend::run_activated_kernel(const ActivatedMatmulArgs& args, const Fac
         } else if (has_updates) {
             const std::int64_t b_panels = (end * panels.part_width() + b_width - 1) / b_width - b_panel;
             const std::int64_t sums_stride = panels.parts * b_panels * b_width;
-            float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * factors.block.rows * sums_stride;
+            float* const sums = sums_scratch(factors, piece.thread);
             expand_columns(factors.updates,
                            {.row_begin = piece.row_begin,
                             .panel = b_panel,
@@ -220,7 +223,7 @@ void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Fact
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
     const std::int64_t sums_stride = panels.parts * panels.width;
-    float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * factors.block.rows * sums_stride;
+    float* const sums = sums_scratch(factors, piece.thread);
     for (std::int64_t panel = piece.begin; panel < piece.end; ++panel) {
         const std::int64_t column = panel * panels.width;
         const std::int64_t columns = std::min(panels.width, out.columns - column);

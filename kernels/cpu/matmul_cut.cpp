@@ -20,8 +20,9 @@ constexpr std::int64_t own_rows_least = 96;
 // have the weights read too often.
 constexpr std::int64_t chunk_bytes_most = std::int64_t{800} << 10;
 constexpr std::int64_t chunk_rows_least = 128;
-// If chunks would have fewer rows than that, a thread's share is one chunk if it has at most so many bytes. Otherwise panels share passes.
-constexpr std::int64_t shared_rows_least = 256;
+// Kernels whose panels can share passes avoid chunks of fewer rows: a thread's share of up to share_bytes_most is one chunk; larger shares
+// pass several panels together.
+constexpr std::int64_t avoided_rows = 256;
 constexpr std::int64_t share_bytes_most = std::int64_t{1100} << 10;
 // A thread gets at least so many pieces, so that others can help it.
 constexpr std::int64_t pieces_least = 2;
@@ -31,10 +32,9 @@ constexpr std::int64_t pieces_least = 2;
 CacheBlock cache_block_of(const DotKernels* dot, std::int64_t rows, std::int64_t row_bytes, int threads) {
     if (dot == nullptr) return {.rows = common_row_chunk};
     const std::int64_t fitting = chunk_bytes_most / row_bytes;
-    if (dot->panel_group == 1 || fitting >= shared_rows_least)
-        return {.rows = std::min(dot->row_chunk, std::max(chunk_rows_least, fitting))};
-    const std::int64_t share = std::min(dot->row_chunk, (rows + threads - 1) / threads);
-    if (share * row_bytes <= share_bytes_most) return {.rows = std::max(chunk_rows_least, share)};
+    if (dot->panel_group == 1 || fitting >= avoided_rows) return {.rows = std::min(dot->row_chunk, std::max(chunk_rows_least, fitting))};
+    const std::int64_t share = std::clamp((rows + threads - 1) / threads, chunk_rows_least, dot->row_chunk);
+    if (std::min(rows, share) * row_bytes <= share_bytes_most) return {.rows = share};
     return {.rows = dot->row_chunk, .panels = dot->panel_group};
 }
 

@@ -29,7 +29,7 @@ public:
         app.add_option("--batch", batch_id_, "the jobs of a batch, line by line, until Ctrl-C")->type_name("ID");
         app.add_flag("--json", json_, "prints the records unchanged, one per line");
         app.add_option("--timeout", timeout_,
-                       "stops after this time; exit code 1 if the job has not ended by then, or nothing came from the batch")
+                       "stops after this time; exit code 1 if the job has not ended by then, or no text came from the batch")
             ->type_name("TIME");
         configuration_.declare(app, {SettingScope::kafka});
     }

@@ -82,8 +82,9 @@ TEST(MatmulCut, LetsPanelsSharePassesOverRowsThatDoNotFitIntoTheCache) {
     EXPECT_EQ(together(1024, 8192, 2), 16);
     EXPECT_EQ(together(256, 8192, 2), 1) << "each thread's share of the rows fits";
     EXPECT_EQ(together(1024, 8192, 16), 1);
-    EXPECT_EQ(together(64, 28'672, 2), 1);
-    EXPECT_EQ(together(128, 28'672, 2), 16);
+    EXPECT_EQ(together(32, 28'672, 2), 1);
+    EXPECT_EQ(together(64, 28'672, 2), 16);
+    EXPECT_EQ(together(128, 28'672, 4), 16) << "threads get panels, not rows of their own";
 
     const auto piece = [](std::int64_t out_features, int threads) {
         return cut_of_matmul(1024, panels_of(4096, out_features, 2), 1, threads, {.rows = 512, .panels = 16}).piece;

@@ -127,7 +127,7 @@ TEST_F(ClientTest, TailThatGivesUpSaysWhatItWaitedFor) {
     EXPECT_THAT(silent.err, HasSubstr("nothing from batch other with \"stream\": true yet; waiting (Ctrl-C or --timeout stops waiting)"));
     EXPECT_THAT(silent.err, HasSubstr("no text arrived from batch other in lorry.chunks: check the id"));
     EXPECT_EQ(silent.code, 1);
-    EXPECT_EQ(lorry({"tail", "--batch", "mine", "--timeout", "2s"}).code, 0);
+    EXPECT_EQ(lorry({"tail", "--batch", "mine", "--timeout", "5s"}).code, 0);
     EXPECT_THAT(unknown.err, HasSubstr("nothing arrived from job mine/b, neither text in lorry.chunks nor a result in lorry.results"));
 }
 
