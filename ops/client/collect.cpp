@@ -134,16 +134,15 @@ public:
         const schema::Topics topics = topics_of(settings);
         ResultFile file(output_);
         BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
-        std::optional<BatchFollower> jobs;
-        if (file.is_begun()) jobs.emplace(kafka, topics, BatchFollower::Options{.batch_id = batch_id_, .since = {}, .results = false});
         // Only now: a signal while the brokers are waited for ends the program at once.
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
-        if (jobs) {
+        if (file.is_begun()) {
+            BatchFollower jobs(kafka, topics, {.batch_id = batch_id_, .since = {}, .results = false});
             file.read_earlier([&](const schema::ResultSummary& earlier) {
                 batch.know(earlier);
-                jobs->know(earlier);
+                jobs.know(earlier);
             });
-            refuse_other_results(*jobs);
+            refuse_other_results(jobs);
             if (stop_) return report(FollowEnd::stopped, batch, file, topics);
         }
         file.open();

@@ -293,6 +293,7 @@ TEST_F(ClientTest, ACollectThatIsInterruptedBeforeItKnowsWhoseResultsTheFileHold
     tests::Program collect({LORRY_PROGRAM, "collect", "--batch", "mine", "-o", out, "--brokers", broker.address()});
     const auto deadline = std::chrono::steady_clock::now() + 20s;
     while (broker.requests(fetch) == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(20ms);
+    std::this_thread::sleep_for(500ms);  // it takes signals over right after it begins to read
     collect.signal(SIGINT);
     const tests::ProgramResult result = collect.wait(30s);
     EXPECT_EQ(result.exit_code, 1) << result.err;
