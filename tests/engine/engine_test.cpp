@@ -360,9 +360,12 @@ TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
     };
     std::uint64_t preemptions = 0;
     for (int round = 0; round < 60; ++round) {
-        EngineOptions options{.sequences_max = pick(1, 9), .step_rows_max = pick(1, 40), .fairness_patience = pick(1, 500)};
+        // In every third round, many sequences share the smallest pool that holds one of them.
+        const bool is_tight = round % 3 == 0;
+        EngineOptions options{
+            .sequences_max = pick(is_tight ? 6 : 1, 9), .step_rows_max = pick(is_tight ? 20 : 1, 40), .fairness_patience = pick(1, 500)};
         options.prefix_cache = round % 5 != 0;
-        Rig rig(GetParam(), pick(12, 60), options);
+        Rig rig(GetParam(), pick(12, is_tight ? 12 : 60), options);
         std::map<RequestId, Request> asked;
         std::map<RequestId, Result> results;
         RequestId next = 1;
