@@ -133,9 +133,8 @@ public:
         const auto since = time_of("--since", since_);
         const schema::Topics topics = topics_of(settings);
         ResultFile file(output_);
-        BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
-        // Only now: a signal while the brokers are waited for ends the program at once.
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
+        BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
         if (file.is_begun()) {
             BatchFollower jobs(kafka, topics, {.batch_id = batch_id_, .since = {}, .results = false});
             file.read_earlier([&](const schema::ResultSummary& earlier) {
