@@ -53,7 +53,7 @@ Expected<AdmittedJob, schema::BadRecord> Intake::admit(const Delivery& delivery,
 
 Refused Intake::refusal(Delivery delivery, schema::BadRecord bad) const {
     schema::JobRecord& record = delivery.record;
-    if (record.headers.size() > schema::job_headers_max) record.headers.clear();  // clients read at most 100,000, including Lorry's
+    if (record.headers.size() > schema::job_headers_max) record.headers.clear();  // incomplete: record_of() stops reading
     if (bad.custom_id) {
         schema::Job job{.source = std::move(record.source), .custom_id = *std::move(bad.custom_id), .id = std::move(bad.job_id)};
         job.model = std::move(bad.model);

@@ -23,6 +23,8 @@ struct JobRecord {
 };
 // A job with more headers is payload_too_large.
 constexpr std::size_t job_headers_max = 1'000;
+// Results and dead letters have those of their job, and at most so many that Lorry adds (a dead letter gets ten).
+constexpr std::size_t added_headers_max = 16;
 // Bytes of the texts of key, value and headers.
 std::int64_t text_bytes(const std::optional<std::string>& key, const std::optional<std::string>& value, std::span<const Header> headers);
 // What the record takes in memory: an empty header is two bytes in Kafka, and many more here.

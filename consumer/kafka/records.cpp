@@ -26,8 +26,8 @@ schema::JobRecord record_of(const rd_kafka_message_t& message) {
         const char* name = nullptr;
         const void* value = nullptr;
         std::size_t size = 0;
-        // One more than a job may have is enough to refuse it; many readers hold a thousand records at a time.
-        for (std::size_t i = 0; i <= schema::job_headers_max; ++i) {
+        // All that Lorry writes, and enough to refuse a job that has more; many readers hold a thousand records at a time.
+        for (std::size_t i = 0; i < schema::job_headers_max + schema::added_headers_max; ++i) {
             if (rd_kafka_header_get_all(headers, i, &name, &value, &size) != RD_KAFKA_RESP_ERR_NO_ERROR) break;
             record.headers.emplace_back(name, value == nullptr ? std::string() : std::string(static_cast<const char*>(value), size));
         }

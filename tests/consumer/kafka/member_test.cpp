@@ -222,6 +222,29 @@ TEST_F(KafkaMemberTest, ADeadLetterThatIsStillTooLargeGoesWithoutKeyAndHeadersWh
     close(member);
 }
 
+// Pins: readers left out the headers after the first 1,001, among them those that say which job ended, so that a job's own were believed.
+TEST_F(KafkaMemberTest, ADeadLetterOfAJobWithAsManyHeadersAsAllowedNamesItsJob) {
+    submit_jobs(config, topics, 0, 1);
+    KafkaMember member(config, member_options("one"));
+    const auto jobs = poll_jobs(member, handler, 1);
+    ASSERT_EQ(jobs.size(), 1U);
+    const schema::Source& source = jobs[0].record.source;
+    schema::DeadLetter letter{.source = source,
+                              .key = "key",
+                              .value = std::string(3'000'000, 'x'),
+                              .headers = {{"__connect.errors.partition", "77"}, {"__connect.errors.offset", "78"}},
+                              .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "not JSON"}};
+    letter.headers.resize(schema::job_headers_max, {"own", "1"});
+    member.sink().publish({.source = source, .epoch = jobs[0].epoch, .record = std::move(letter)});
+    EXPECT_EQ(member.sink().commit(), 1U);
+    const auto letters = read_all(config, topics.dlq());
+    ASSERT_EQ(letters.size(), 1U);
+    EXPECT_EQ(schema::source_of_dead_letter(letters[0].headers)->source, source);
+    EXPECT_THAT(letters[0].headers, ::testing::Contains(schema::Header("lorry.value.bytes_left_out", "3000000")));
+    EXPECT_LT(letters[0].headers.size(), schema::job_headers_max + schema::added_headers_max) << "in a transaction it gets one more";
+    close(member);
+}
+
 TEST_F(KafkaMemberTest, ARecordThatTheBrokerRefusesTwiceBecomesAnError) {
     submit_jobs(config, topics, 0, 1);
     KafkaMember member(config, member_options("one"));
