@@ -49,16 +49,14 @@ public:
             const StepLimits& limits, StepPlan& plan)
         : running_(running), waiting_(waiting), limits_(limits), plan_(plan), budget_{limits.rows, limits.sample_rows, blocks_available} {
         others_waiting_ = std::ranges::count(waiting, false, &SequenceView::large);
-        Budget others;
+        Budget left{limits.rows, limits.sample_rows, 0};  // by the others
         for (const auto views : {running, waiting}) {
             for (const SequenceView& view : views) {
-                if (!view.large) others.take(view, view.known - view.computed, 0);
+                if (!view.large) left.take(view, view.known - view.computed, 0);
             }
         }
         const StepLimits share = limits.of_large();
-        of_large_ = {.rows = limits.rows,
-                     .sample_rows = std::max(share.sample_rows, limits.sample_rows + others.sample_rows),
-                     .blocks = share.blocks};
+        of_large_ = {.rows = limits.rows, .sample_rows = std::max(share.sample_rows, left.sample_rows), .blocks = share.blocks};
         const auto turn = [&](std::size_t i) { return std::tuple(running[i].priority, running[i].arrival); };
         for (std::size_t i = 0; i < running.size(); ++i) {
             if (!running[i].large) continue;
@@ -71,8 +69,8 @@ public:
         order_.resize(running.size());
         std::iota(order_.begin(), order_.end(), std::size_t{0});
         std::ranges::sort(order_, {}, [&](std::size_t i) { return std::tuple(yields(i), turn(i)); });
-        // Sequences that decode take what the others leave: each has one row, and none should wait with its blocks held.
-        if (have_others_rows()) of_large_.rows = std::max(share.rows, std::min(large_, limits.rows + others.rows));
+        // A row for each running large sequence, if the others leave it: one that decodes would otherwise wait with its blocks held.
+        if (have_others_rows()) of_large_.rows = std::max(share.rows, std::min(large_, left.rows));
     }
 
     // Takes places and blocks from large jobs that hold more than their share, for the sequences that wait for them.

@@ -24,7 +24,7 @@ int open_locked(const std::filesystem::path& file, int flags) {
 }
 
 void check_unused(const std::filesystem::path& file) {
-    // NFS locks only what is open for writing.
+    // NFS grants an exclusive lock only to a descriptor that is open for writing.
     if (std::filesystem::is_regular_file(file)) ::close(open_locked(file, O_RDWR));
 }
 

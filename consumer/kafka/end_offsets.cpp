@@ -44,7 +44,7 @@ Expected<EndOffsets, NoEndOffsets> end_offsets(const KafkaConnection& connection
     for (std::size_t i = 0; i < count; ++i) {
         const rd_kafka_topic_partition_t* one = rd_kafka_ListOffsetsResultInfo_topic_partition(infos[i]);
         if (one->err != RD_KAFKA_RESP_ERR_NO_ERROR) return tl::unexpected(NoEndOffsets{one->err, one->topic});
-        // librdkafka leaves the partitions of a leader that does not answer without an offset, and without an error.
+        // If a leader does not answer, librdkafka sets neither an offset nor an error for its partitions.
         if (one->offset < 0) return tl::unexpected(NoEndOffsets{RD_KAFKA_RESP_ERR__TIMED_OUT, one->topic});
         answer[{one->topic, one->partition}] = one->offset;
     }

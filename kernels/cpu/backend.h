@@ -102,7 +102,7 @@ private:
         CacheBlock block = {};
         std::int64_t scratch_bytes = 0;          // per thread, for a panel's weights
         std::int64_t parked_bytes = 0;           // per thread, for sums that wait for the next inputs
-        std::int64_t sums = 0;                   // per thread, for the input of an activation or for updates that are added to it
+        std::int64_t sums = 0;                   // floats per thread, for the input of an activation or for updates that are added to it
         LoraUpdates updates = {};                // added before an activation
     };
     // The part of a matmul that one thread computes at a time.

@@ -39,8 +39,8 @@ struct DotTask {
     const float* scales = nullptr;          // int8, int4: [panels * width] of the outputs' weights
     const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] minus what the inputs' 128 adds to an output
     std::byte* scratch = nullptr;           // this thread's; int4, wide: [stretches * int4_stretch][width] weights of 1 byte, of 2
-    // This thread's: [DotKernels::panel_group][row_chunk][width] sums of 4 bytes that wait for the next inputs. Null: one panel after the
-    // other reads all inputs.
+    // This thread's: [DotKernels::panel_group][row_chunk][width] sums of 4 bytes that wait for the next inputs. Null: each panel
+    // reads all inputs before the next begins.
     std::byte* parked = nullptr;
     const float* bias = nullptr;  // [out_features of all parts] or null
     float* out = nullptr;         // [rows, out_features of all parts]

@@ -141,8 +141,11 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
         factors.updates.all = args.sums;
     }
     // For a panel's outputs, or for the updates that are added to them.
-    const std::int64_t sums_width = std::max({panels.width, kernels_.panel_width, updates_together(panels, factors)});
-    factors.sums = factors.activated == nullptr || !args.groups.empty() ? factors.block.rows * parts * sums_width : 0;
+    if (factors.activated == nullptr) {
+        factors.sums = factors.block.rows * parts * panels.width;
+    } else if (!args.groups.empty()) {
+        factors.sums = factors.block.rows * parts * updates_together(panels, factors);
+    }
     sums_scratch_.floats(pool_.threads() * factors.sums);
     if (args.out.format != Format::int8_rows) {
         cut_matmul(factors, panels, panels_together, [&](const MatmulPiece& piece) {

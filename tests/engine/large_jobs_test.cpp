@@ -49,7 +49,7 @@ struct LargeJobsRig : tests::HashEngine {
         EXPECT_TRUE(expected.empty());
     }
     // Runs to the end. Returns the steps from now on until the last small job ended.
-    std::int64_t run_until_small_end() {
+    std::int64_t steps_until_small_end() {
         const std::int64_t begin = steps;
         run();
         return last_end(true) - begin;
@@ -75,7 +75,7 @@ TEST_P(LargeJobs, GiveHalfOfThePlacesToOthers) {
     for (int i = 0; i < 20; ++i) rig.step();
     EXPECT_EQ(rig.engine->stats().running, 8) << "alone, it has all places";
     for (RequestId id = 0; id < 40; ++id) rig.submit(small_from + id, 5, 10);
-    EXPECT_LE(rig.run_until_small_end(), 40 / 4 * (10 + 3) + 10) << "four at a time, a few steps between them";
+    EXPECT_LE(rig.steps_until_small_end(), 40 / 4 * (10 + 3) + 10) << "four at a time, a few steps between them";
     EXPECT_EQ(rig.engine->stats().preemptions, 4U) << "once, and not for each small job";
 }
 
@@ -84,7 +84,7 @@ TEST_P(LargeJobs, GiveHalfOfTheRowsToOthers) {
     for (RequestId id = 1; id <= 4; ++id) rig.submit(id, 1'000, 1);
     rig.step();
     for (RequestId id = 0; id < 8; ++id) rig.submit(small_from + id, 60, 2);
-    EXPECT_LE(rig.run_until_small_end(), 8 * 60 / 32 + 4) << "half of 64 rows a step";
+    EXPECT_LE(rig.steps_until_small_end(), 8 * 60 / 32 + 4) << "half of 64 rows a step";
     EXPECT_LE(rig.steps, (4 * 1'000 + 8 * 62) / 64 + 8) << "hardly a row stays empty";
 }
 
@@ -94,7 +94,7 @@ TEST_P(LargeJobs, LeaveToOthersThePlacesForWhichTheyHaveNoRows) {
     for (RequestId id = 1; id <= 8; ++id) rig.submit(id, 1'000, 1);
     rig.step();
     for (RequestId id = 0; id < 42; ++id) rig.submit(small_from + id, 5, 20);
-    EXPECT_LE(rig.run_until_small_end(), 42 / 6 * (20 + 3) + 10) << "six or seven at a time";
+    EXPECT_LE(rig.steps_until_small_end(), 42 / 6 * (20 + 3) + 10) << "six or seven at a time";
 }
 
 // The scored rows of a prompt need logits, of which a step has few.
@@ -105,7 +105,7 @@ TEST_P(LargeJobs, LeaveRowsWithLogitsToOthers) {
     rig.engine->submit(scored);
     rig.step();
     for (RequestId id = 0; id < 4; ++id) rig.submit(small_from + id, 20, 4);
-    EXPECT_LE(rig.run_until_small_end(), 8);
+    EXPECT_LE(rig.steps_until_small_end(), 8);
     EXPECT_GE(rig.steps, 1'500 / 64) << "it went on for longer";
 }
 
@@ -145,7 +145,7 @@ TEST_P(LargeJobs, GiveHalfOfTheBlocksToOthers) {
     for (int i = 0; i < 60; ++i) rig.step();
     EXPECT_GE(rig.engine->stats().kv_blocks_used, 150) << "alone, it fills the cache";
     for (RequestId id = 0; id < 20; ++id) rig.submit(small_from + id, 30, 10);
-    EXPECT_LE(rig.run_until_small_end(), 20 / 5 * (10 + 3) + 20) << "half of the cache holds nine of the small ones";
+    EXPECT_LE(rig.steps_until_small_end(), 20 / 5 * (10 + 3) + 20) << "half of the cache holds nine of the small ones";
 }
 
 // Pins: the copied blocks of 60 forks that waited stayed held while running sequences were preempted for want of blocks.

@@ -10,7 +10,7 @@
 // - Storing and reloading tiles takes as long as many products. So a chunk is as long as the first-level cache allows.
 // - A block's sums become outputs, a few rows after each line of the next block: the tiles and the vector units work at the same time.
 // - Each block prefetches its share of the chunk that comes next.
-// - If rows do not fit into the second-level cache, a chunk of their inputs does: it passes several panels before the next one.
+// - If rows do not fit into the second-level cache, several panels share each chunk of inputs before the next chunk is read.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -238,13 +238,13 @@ struct TileMatmul {
                 const std::int64_t bytes = is_rest ? inputs.rest_groups() * group_bytes : lines * panel_line_bytes;
                 const bool is_last = i + 1 == chunks_all;
                 tiles.configure(cut.tile_rows, is_rest ? inputs.rest_groups() : Block::groups_whole);
+                const std::byte* const first = run.weights + begin * panel_bytes + line * panel_line_bytes;
+                // What is read after these panels: their next chunk, the next panels, or what the caller reads next.
+                const std::byte* after = first + bytes;
+                if (is_last) after = end < run.panels ? run.weights + end * panel_bytes : run.next;
                 for (std::int64_t panel = begin; panel < end; ++panel) {
-                    const std::byte* const weights = run.weights + panel * panel_bytes + line * panel_line_bytes;
-                    // What is read after these: of the next panel, or the next chunk of the first one.
-                    const std::byte* next = weights + panel_bytes;
-                    if (panel + 1 == end)
-                        next = is_last ? run.weights + end * panel_bytes : weights + bytes - (end - 1 - begin) * panel_bytes;
-                    if (panel + 1 == run.panels && is_last) next = run.next;
+                    const std::byte* const weights = first + (panel - begin) * panel_bytes;
+                    const std::byte* next = panel + 1 < end ? weights + panel_bytes : after;
                     if (cut.blocks == 1) next = weights + near_bytes;
                     run_chunk<down>(task, cut,
                                     {.weights = weights,

@@ -2,6 +2,7 @@
 // panels.
 #include "kernels/cpu/matmul_cut.h"
 #include "kernels/cpu/pack.h"
+#include "kernels/cpu/views.h"
 #include "tests/kernels/devices.h"
 
 namespace lorry::kernels::testing {
@@ -33,8 +34,7 @@ TEST_P(WideRows, AreMultipliedTogetherAsInSmallNumbers) {
     const Memory bias(*backend_, normal(1, 2 * width));
     const Memory in(*backend_, normal(rows, in_features), weight->input_format());
     const cpu::DotKernels* const dot = static_cast<const cpu::CpuWeight&>(*weight).dot();
-    const auto row_bytes = in.matrix().stride * static_cast<std::int64_t>(bytes_of(weight->input_format()));
-    ASSERT_GT(cpu::cache_block_of(dot, rows, row_bytes, 2).panels, 1);
+    ASSERT_GT(cpu::cache_block_of(dot, rows, cpu::stride_bytes(in.matrix()), 2).panels, 1);
     const LoraAdapter both = adapter_of({{0, width, 16, 2.0F}, {width, width, 5, 1.0F}}, in_features);
     const LoraAdapter one = adapter_of({{width, width, 70, 1.0F}}, in_features);
     const std::vector<LoraGroup> groups{
