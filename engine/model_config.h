@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/pooling.h"
 #include "kernels/ops.h"
 #include "schema/job.h"
 
@@ -30,6 +32,17 @@ struct RopeConfig {
     std::optional<double> mscale;             // yarn
     std::optional<double> mscale_all_dim;     // yarn
     bool truncate = true;                     // yarn
+};
+
+// How a model's texts become embeddings.
+struct EmbedderConfig {
+    PoolingMode pooling = PoolingMode::mean;
+    std::string pooling_source;  // where the mode comes from, for people: "1_Pooling/config.json", "mean, as there is no pooling config"
+    bool normalized = false;     // scaled to length 1 unless a job says otherwise
+    std::int64_t dimensions = 0;  // of an embedding
+    // What is put before a text, by name (config_sentence_transformers.json), and the name for jobs that give none.
+    std::vector<std::pair<std::string, std::string>> prompts;
+    std::string default_prompt;
 };
 
 struct ModelConfig {
@@ -65,6 +78,15 @@ struct ModelConfig {
     // min_p and repetition_penalty may be set.
     schema::Sampling sampling_defaults;
     std::optional<std::int64_t> max_new_tokens;
+
+    // What the model does besides, or instead of, drawing tokens.
+    bool generates = true;                     // it has a causal language model's head
+    bool is_encoder = false;                   // each token sees the whole text; no KV cache
+    std::int64_t token_types = 0;              // rows of the table of token types; 0: there is none
+    std::optional<EmbedderConfig> embedder;    // nullopt: no embeddings
+    std::shared_ptr<const Labels> labels;      // of its own classification head; nullptr: none
+    PoolingTask head = PoolingTask::classify;  // which head that is: classify or token_classify
+    bool fills_masks = false;                  // it has a masked language model's head
 
     // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error that names
     // file, key, value, and what is supported.

@@ -11,6 +11,7 @@
 
 #include "engine/adapter_cache.h"
 #include "engine/block_pool.h"
+#include "engine/pooling.h"
 #include "kernels/backend.h"
 #include "schema/job.h"
 
@@ -55,6 +56,11 @@ struct Request {
     std::int32_t score_top = 0;  // how many alternatives for each
     // The result has the log-probability of each of these tokens as the next one after the prompt.
     std::vector<TokenId> final_targets;
+
+    // If set, nothing is drawn or scored: the whole prompt is computed and pooled.
+    std::optional<PoolingTask> pooling;
+    std::vector<std::int32_t> token_types;     // [prompt.size()], of an encoder that has them; empty: all 0
+    std::vector<std::int64_t> mask_positions;  // fill_mask: indices of the prompt, ascending; score_top says how many tokens for each
 };
 
 struct TokenLogprobs {
@@ -77,6 +83,10 @@ struct Result {
     std::vector<TokenLogprobs> logprobs;  // of drawn tokens, if sampling.logprobs is set
     std::vector<TokenLogprobs> scores;    // of prompt tokens after score_begin, in order
     std::vector<float> final_targets;     // [Request::final_targets.size()]
+    // embed: the vector, not normalized; classify: [labels]; token_classify: [prompt tokens, labels], row by row.
+    std::vector<float> pooled;
+    std::shared_ptr<const Labels> labels;  // of the head that classified; not null then
+    std::vector<TokenLogprobs> fills;      // fill_mask: for each of mask_positions the likeliest tokens, in `top`
     std::int64_t prompt_tokens = 0;
     std::int64_t cached_tokens = 0;  // prompt tokens that were taken from the KV cache
     Clock::time_point started{};     // when it first ran
