@@ -130,8 +130,8 @@ def check_loaded(model, folder):
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for key, stored in load_file(folder / "adapter_model.safetensors").items():
         candidates = [key.replace(".weight", ".default.weight"), key + ".default", key.replace(".bias", ".default.bias"), key]
-        head, tail = key.rsplit(".", 1)
-        candidates.append(f"{head}.modules_to_save.default.{tail}")
+        parts = key.split(".")
+        candidates += [".".join([*parts[:i], "modules_to_save.default", *parts[i:]]) for i in range(1, len(parts))]
         assert any(c in parameters and torch.equal(parameters[c].float(), stored.float()) for c in candidates), f"{folder.name}: {key}"
 
 

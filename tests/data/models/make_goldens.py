@@ -1,9 +1,10 @@
-"""Writes everything in this folder: tiny random checkpoints, LoRA adapters, what transformers and peft compute with them, and
-inputs that a loader has to refuse. Run by hand when a family or a variant is added; tests only read what it wrote.
+"""Writes everything in this folder: tiny random checkpoints of generators, encoders and classifiers, LoRA adapters, what transformers,
+peft and sentence-transformers compute with them, and inputs that a loader has to refuse. Run by hand when a family or a variant is
+added; tests only read what it wrote.
 
     PYTHONHASHSEED=0 python make_goldens.py [NAME ...]      # names of checkpoints or adapters; none: everything
 
-Needs torch, transformers, peft and safetensors (the versions used stand in README.md). The same versions on the same kind of
+Needs torch, transformers, peft, safetensors and sentence-transformers (the versions used stand in README.md). The same versions on the same kind of
 CPU write the same bytes.
 """
 
@@ -20,6 +21,9 @@ import transformers  # noqa: E402
 
 import golden_adapters  # noqa: E402
 import golden_checkpoints  # noqa: E402
+import golden_encoder_adapters  # noqa: E402
+import golden_encoders  # noqa: E402
+import golden_pooling  # noqa: E402
 import golden_refusals  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent
@@ -34,6 +38,10 @@ def main(names):
     transformers.logging.disable_progress_bar()
     golden_checkpoints.write_all(FOLDER / "checkpoints", names)
     golden_adapters.write_all(FOLDER / "adapters", FOLDER / "checkpoints", names)
+    golden_encoders.write_all(FOLDER / "encoders", names)
+    golden_encoder_adapters.write_all(FOLDER / "encoder_adapters", FOLDER, names)
+    if not names or golden_pooling.CHECKPOINT in names:
+        golden_pooling.write(FOLDER / "encoders")
     if not names:
         golden_refusals.write_broken_adapters(FOLDER / "refused_adapters", FOLDER / "checkpoints")
         golden_refusals.write_configs(FOLDER / "refused_configs")
