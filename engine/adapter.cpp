@@ -9,6 +9,7 @@
 #include "engine/adapter_config.h"
 #include "engine/adapter_match.h"
 #include "engine/model.h"
+#include "engine/model_heads.h"
 
 namespace lorry::engine {
 namespace {
@@ -43,8 +44,17 @@ std::string not_finite(const Tensor& tensor) {
     return in_file(weights_name, fmt::format("tensor {} contains NaN or infinity; check how the adapter was trained", tensor.name));
 }
 
-AdapterInfo describe(const AdapterConfig& config, const AdapterMatch& match) {
+// model_config: as OpenAdapter.
+Expected<AdapterInfo, std::string> describe(const AdapterConfig& config, const AdapterMatch& match, const ModelConfig& model,
+                                            std::string_view model_config) {
     AdapterInfo info;
+    if (match.head) {
+        const bool is_of_base = model.labels != nullptr && model.head == match.head->task;
+        auto labels = read_labels(model_config, match.head->labels, is_of_base ? model.labels.get() : nullptr);
+        if (!labels) return unexpected(labels.error());
+        info.labels = std::make_shared<const Labels>(std::move(*labels));
+        info.head = match.head->task;
+    }
     info.base = config.base;
     std::set<std::string> targets;
     const auto add = [&](const std::string& path) { targets.insert(path.substr(path.rfind('.') + 1)); };
@@ -56,6 +66,7 @@ AdapterInfo describe(const AdapterConfig& config, const AdapterMatch& match) {
     for (const SavedLinearMatch& saved : match.linears) add(saved.module->path);
     for (const SavedNormMatch& saved : match.norms) add(saved.module->path);
     for (const BiasMatch& bias : match.biases) add(bias.module->path);
+    if (match.head) add(match.head->module->output);
     info.targets.assign(targets.begin(), targets.end());
     return info;
 }
@@ -69,7 +80,7 @@ const Tensor& tensor_of(const Model& model, const std::string& name) {
 // path: of the module whose weight this is a copy of. A tied head has the embedding's.
 bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
     const ModelLayout& layout = model.layout();
-    const bool is_tied = model.config().tied_head && path == layout.linears.back().path;
+    const bool is_tied = model.config().tied_head && layout.head() != nullptr && path == layout.head()->path;
     return equal_values(tensor_of(model, (is_tied ? layout.tokens : path) + ".weight"), copy);
 }
 
@@ -92,6 +103,8 @@ public:
         return norm ? &*norm : nullptr;
     }
 
+    const Classifier* classifier() const override { return classifier_ ? &*classifier_ : nullptr; }
+
     void pack(const AdapterMatch& match) {
         for (const SavedLinearMatch& saved : match.linears) replace(*saved.module, *saved.weight, saved.bias);
         for (const LoraMatch& lora : match.loras) {
@@ -100,6 +113,7 @@ public:
         pack_loras(match.loras);
         pack_biases(match);
         for (const SavedNormMatch& norm : match.norms) add_norm(norm);
+        if (match.head) add_head(*match.head);
     }
 
 private:
@@ -191,11 +205,60 @@ private:
         norms_[static_cast<std::size_t>(module.layer) * norm_sites + static_cast<std::size_t>(module.site)] = norm;
     }
 
+    void add_head(const HeadMatch& match) {
+        const HeadModule& module = *match.module;
+        classifier_.emplace();
+        classifier_->task = match.task;
+        classifier_->labels = info_.labels;
+        const FindTensor own = [&](const std::string& name) -> const Tensor* {
+            if (name == module.output + ".weight") return match.output_weight;
+            return name == module.output + ".bias" ? match.output_bias : nullptr;
+        };
+        classifier_->output = pack_output(module, own, packer_, vectors_);
+        if (match.dense_weight == nullptr && match.norm_weight == nullptr && match.lora_a == nullptr) return;
+        // What the adapter does not have of the hidden layer is the base's.
+        const auto tensor = [&](const Tensor* saved, const std::string& name) -> const Tensor* {
+            return saved != nullptr ? saved : model_.checkpoint().find(name, model_.layout().prefix);
+        };
+        std::vector<float> merged;
+        Tensor changed;
+        const FindTensor hidden = [&](const std::string& name) -> const Tensor* {
+            if (name == module.dense + ".weight") {
+                const Tensor* const weight = tensor(match.dense_weight, name);
+                return match.lora_a == nullptr ? weight : merge(match, *weight, merged, changed);
+            }
+            if (name == module.dense + ".bias") return tensor(match.dense_bias, name);
+            return tensor(name.ends_with(".bias") ? match.norm_bias : match.norm_weight, name);
+        };
+        classifier_->hidden = pack_hidden(module, hidden, packer_, vectors_);
+    }
+
+    // weight + scale B A, in float32.
+    static const Tensor* merge(const HeadMatch& match, const Tensor& weight, std::vector<float>& merged, Tensor& out) {
+        merged = to_float(weight);
+        const std::vector<float> a = to_float(*match.lora_a);
+        const std::vector<float> b = to_float(*match.lora_b);
+        const auto rank = static_cast<std::size_t>(match.lora_a->shape[0]);
+        const auto columns = static_cast<std::size_t>(match.lora_a->shape[1]);
+        for (std::size_t row = 0; row < b.size() / rank; ++row) {
+            for (std::size_t k = 0; k < rank; ++k) {
+                const float factor = match.scale * b[row * rank + k];
+                for (std::size_t column = 0; column < columns; ++column) merged[row * columns + column] += factor * a[k * columns + column];
+            }
+        }
+        out = weight;
+        out.dtype = "F32";
+        out.format = kernels::Format::float32;
+        out.bytes = std::as_bytes(std::span(merged));
+        return &out;
+    }
+
     const AdapterInfo info_;
     const Model& model_;
     kernels::Packer& packer_;
     std::vector<std::unique_ptr<AdapterProjection>> projections_;  // [layers · projections]
     std::vector<std::optional<Norm>> norms_;                       // [layers · norm_sites]
+    std::optional<Classifier> classifier_;
     VectorStore vectors_;
 };
 
@@ -204,7 +267,7 @@ public:
     CheckedFiles(std::unique_ptr<std::byte[]> bytes, std::vector<Tensor> tensors, const Model& model)
         : model_(model), bytes_(std::move(bytes)), tensors_(std::move(tensors)) {}
 
-    Expected<void, std::string> match(const AdapterConfig& config) {
+    Expected<void, std::string> match(const AdapterConfig& config, std::string_view model_config) {
         auto matched = match_adapter(config, model_.layout(), model_.config(), tensors_);
         if (!matched) return unexpected(matched.error());
         match_ = std::move(*matched);
@@ -215,7 +278,16 @@ public:
                             "the adapter without it (save_pretrained with save_embedding_layers=False)",
                             weights_name, match.copy->name));
         }
-        info_ = describe(config, match_);
+        if (match_.head && !match_.head->module->dense.empty() && match_.head->dense_weight == nullptr &&
+            !has_hidden_layer(model_.layout(), model_.checkpoint())) {
+            return unexpected(
+                fmt::format("{}: the head needs {}.weight, which neither the adapter nor the base model has; train and save "
+                            "it with the adapter (modules_to_save)",
+                            weights_name, match_.head->module->dense));
+        }
+        auto info = describe(config, match_, model_.config(), model_config);
+        if (!info) return unexpected(info.error());
+        info_ = std::move(*info);
         // PEFT stores a copy of the base's weight with a targeted head. The copy matters only if it was trained.
         for (LoraMatch& lora : match_.loras) {
             if (lora.base_weight != nullptr && equals_base(model_, lora.module->path, *lora.base_weight)) lora.base_weight = nullptr;
@@ -243,6 +315,7 @@ private:
 struct OpenAdapter {
     std::string text;  // of the config
     AdapterConfig config;
+    std::string model_config;  // config.json, where it matters: its labels are those of the adapter's head; empty: there is none
     InputFile weights;
 };
 
@@ -253,7 +326,13 @@ Expected<OpenAdapter, std::string> open_adapter(const std::filesystem::path& fol
     if (!config) return unexpected(in_file(config_name, config.error()));
     auto weights = open_weights(folder);
     if (!weights) return unexpected(weights.error());
-    return OpenAdapter{std::move(*text), std::move(*config), std::move(*weights)};
+    std::string model_config;
+    if (config->classifies) {
+        auto read = read_text_if_there(folder / "config.json");
+        if (!read) return unexpected(read.error());
+        model_config = std::move(*read);
+    }
+    return OpenAdapter{std::move(*text), std::move(*config), std::move(model_config), std::move(*weights)};
 }
 
 // Reads the tensors' data, which follows the header, into the hash. The error names a tensor that contains NaN or infinity.
@@ -291,15 +370,17 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     const ModelLayout layout = layout_of(model);
     const auto match = match_adapter(files->config, layout, model, *tensors);
     if (!match) return unexpected(match.error());
-    AdapterInfo info = describe(files->config, *match);
-    info.bytes = files->text.size() + weights_bytes;
+    auto info = describe(files->config, *match, model, files->model_config);
+    if (!info) return unexpected(info.error());
+    info->bytes = files->text.size() + weights_bytes;
 
     ContentHash hash;
     hash.add_text(files->text);
+    if (!files->model_config.empty()) hash.add_text(files->model_config);
     hash.add(start);
     hash.add(std::as_bytes(std::span(header)));
     if (const auto added = hash_tensors(files->weights, *tensors, hash); !added) return unexpected(added.error());
-    info.hash = hash.hex();
+    info->hash = hash.hex();
     return info;
 }
 
@@ -313,6 +394,7 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
     if (files->weights.read(bytes) != bytes.size()) return unexpected(AdapterError{truncated(), true});
     ContentHash hash;
     hash.add_text(files->text);
+    if (!files->model_config.empty()) hash.add_text(files->model_config);
     hash.add(bytes);
     const bool has_changed = !expected_hash.empty() && hash.hex() != expected_hash;
 
@@ -325,7 +407,7 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
             true});
     }
     auto checked = std::make_unique<CheckedFiles>(std::move(file), std::move(*tensors), model);
-    if (const auto matched = checked->match(files->config); !matched) return unexpected(AdapterError{matched.error()});
+    if (const auto matched = checked->match(files->config, files->model_config); !matched) return unexpected(AdapterError{matched.error()});
     for (const Tensor& tensor : checked->tensors()) {
         if (is_finite(tensor)) continue;
         return unexpected(AdapterError{not_finite(tensor)});

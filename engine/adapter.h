@@ -17,12 +17,14 @@
 namespace lorry::engine {
 
 struct AdapterInfo {
-    std::string hash;  // xxh128 (hex) over adapter_config.json and adapter_model.safetensors
+    std::string hash;  // xxh128 (hex) over adapter_config.json, adapter_model.safetensors and, if it classifies, config.json
     std::string base;  // base_model_name_or_path of the config, verbatim
     std::int64_t rank_max = 0;
-    std::vector<std::string> targets;  // names of the modules that the adapter changes, sorted, such as "q_proj"
-    std::size_t bytes = 0;             // of the files
-    std::int64_t elements = 0;         // of all A and B: multiply-adds per row
+    std::vector<std::string> targets;          // names of the modules that the adapter changes, sorted, such as "q_proj"
+    std::size_t bytes = 0;                     // of the files
+    std::int64_t elements = 0;                 // of all A and B: multiply-adds per row
+    std::shared_ptr<const Labels> labels;      // of its own head; nullptr: it has none
+    PoolingTask head = PoolingTask::classify;  // which head that is
 };
 
 // Reads a folder and checks it against a model without keeping the weights: config keys, tensor names, shapes, dtypes, ranks, NaN and
@@ -57,6 +59,7 @@ public:
     // What this adapter changes there; nullptr: nothing. The head and the final norm count as layer 0.
     virtual const AdapterProjection* at(std::int64_t layer, Projection projection) const = 0;
     virtual const Norm* norm_at(std::int64_t layer, NormSite site) const = 0;  // replaces the base's
+    virtual const Classifier* classifier() const { return nullptr; }           // its own head; nullptr: it has none
 };
 
 // An adapter's files in host memory, read and checked, before the adapter has a slot on the device.

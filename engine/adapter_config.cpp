@@ -257,8 +257,15 @@ Expected<AdapterConfig, std::string> AdapterConfig::parse(std::string_view text)
     if (const Json* type = reader.find("peft_type"); type != nullptr && type->dump() != "\"LORA\"") {
         reader.refuse("peft_type", *type, "only LORA is supported");
     }
-    if (const Json* task = reader.find("task_type"); task != nullptr && task->dump() != "\"CAUSAL_LM\"") {
-        reader.refuse("task_type", *task, "only CAUSAL_LM is supported");
+    if (const Json* task = reader.find("task_type"); task != nullptr) {
+        const std::string name = task->dump();
+        if (name == "\"SEQ_CLS\"") {
+            out.classifies = PoolingTask::classify;
+        } else if (name == "\"TOKEN_CLS\"") {
+            out.classifies = PoolingTask::token_classify;
+        } else if (name != "\"CAUSAL_LM\"" && name != "\"FEATURE_EXTRACTION\"") {
+            reader.refuse("task_type", *task, "supported: CAUSAL_LM, FEATURE_EXTRACTION, SEQ_CLS, TOKEN_CLS");
+        }
     }
     if (const Json* base = reader.find("base_model_name_or_path"); base != nullptr && base->as_string() != nullptr)
         out.base = *base->as_string();

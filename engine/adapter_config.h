@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/pattern.h"
+#include "engine/pooling.h"
 #include "schema/check.h"
 
 namespace lorry::engine {
@@ -18,6 +19,7 @@ struct AdapterConfig {
     enum class Biases : std::uint8_t { none, all, lora_only };
 
     std::string base;
+    std::optional<PoolingTask> classifies;  // by its task_type, SEQ_CLS or TOKEN_CLS: with a head of its own
     std::int64_t rank = 8;
     double alpha = 8.0;
     bool rank_stabilized = false;  // scale alpha / sqrt(rank) instead of alpha / rank

@@ -2,6 +2,7 @@
 // every tensor that exists must be required. Called by adapter.cpp for inspection and for loading.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,11 +44,28 @@ struct CopyMatch {
     const Tensor* copy = nullptr;
 };
 
+// The adapter's own classification head. Its hidden layer, if the head has one, is replaced, or changed by a low-rank update of the base's.
+struct HeadMatch {
+    PoolingTask task = PoolingTask::classify;
+    const HeadModule* module = nullptr;
+    std::int64_t labels = 0;
+    const Tensor* output_weight = nullptr;  // [labels, in_features]
+    const Tensor* output_bias = nullptr;    // or none
+    const Tensor* dense_weight = nullptr;   // none: the base's hidden layer
+    const Tensor* dense_bias = nullptr;
+    const Tensor* norm_weight = nullptr;
+    const Tensor* norm_bias = nullptr;
+    const Tensor* lora_a = nullptr;  // of the hidden layer, or none
+    const Tensor* lora_b = nullptr;
+    float scale = 1.0F;
+};
+
 struct AdapterMatch {
     std::vector<LoraMatch> loras;
     std::vector<SavedLinearMatch> linears;
     std::vector<SavedNormMatch> norms;
     std::vector<BiasMatch> biases;
+    std::optional<HeadMatch> head;
     std::vector<CopyMatch> copies;  // to be compared with the base's weights: they change nothing if they are equal
 };
 

@@ -31,6 +31,8 @@ void Batch::clear() {
     tokens_.clear();
     drawn_.clear();
     positions_.clear();
+    token_types_.clear();
+    texts_.clear();
     rope_rows_.clear();
     sequences_.clear();
     sampled_.clear();
@@ -52,10 +54,12 @@ void Batch::build(Model& model) {
         return std::tuple(std::string_view(entry.sequence->adapter_hash()), entry.sequence->arrival);
     });
     for (BatchEntry& entry : entries_) add_rows(model, entry);
+    if (!token_types_.empty()) token_types_.resize(tokens_.size(), 0);
     step_ = {.rows = static_cast<std::int64_t>(tokens_.size()),
              .tokens = tokens_,
              .drawn = drawn_,
              .positions = positions_,
+             .token_types = token_types_,
              .rope_rows = rope_rows_,
              .sequences = sequences_,
              .sample_rows = sampled_};
@@ -75,6 +79,10 @@ void Batch::add_rows(Model& model, BatchEntry& entry) {
         positions_.push_back(static_cast<std::int32_t>(position));
         rope_rows_.push_back(model.rope_row(position, sequence.prompt_tokens()));
     }
+    if (const auto& types = sequence.request().token_types; !types.empty()) {
+        token_types_.resize(static_cast<std::size_t>(row_begin), 0);
+        token_types_.insert(token_types_.end(), types.begin() + begin, types.begin() + begin + entry.rows);
+    }
     sequences_.push_back({.row_begin = row_begin, .row_count = entry.rows, .position = begin, .blocks = std::span(sequence.blocks)});
     if (sequence.adapter != nullptr) {
         if (!adapters_.empty() && adapters_.back().adapter == sequence.adapter) {
@@ -92,7 +100,8 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     const SequenceView view = sequence.view();
     const std::int64_t begin = sequence.launched();
     const std::int64_t end = begin + entry.rows;
-    entry.sample_begin = static_cast<std::int64_t>(sampled_.size());
+    entry.sample_begin = static_cast<std::int64_t>(sample_rows_.size());
+    if (request.pooling) return add_pooled_rows(entry, row_begin);
 
     if (view.score_begin) {
         for (std::int64_t position = std::max(begin, *view.score_begin); position < std::min(end, view.score_end); ++position) {
@@ -134,6 +143,28 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     sample_rows_.push_back(row);
 }
 
+void Batch::add_pooled_rows(BatchEntry& entry, std::int64_t row_begin) {
+    const Sequence& sequence = *entry.sequence;
+    const Request& request = sequence.request();
+    const std::int64_t begin = sequence.launched();
+    // A request that the model turned out to be unable to serve is computed, and ends with its error.
+    if (sequence.result.error || begin + entry.rows < sequence.known()) return;
+    if (*request.pooling == PoolingTask::fill_mask) {
+        for (const std::int64_t position : request.mask_positions) {
+            sampled_.push_back(static_cast<std::int32_t>(row_begin + position - begin));
+            sample_rows_.push_back({.draw = false, .top_logprobs = request.score_top});
+            ++entry.score_rows;
+        }
+        entry.fills = true;
+        return;
+    }
+    const std::int64_t first = sequence.pooled_rows == PooledRows::last ? row_begin + entry.rows - 1 : row_begin;
+    const std::int64_t count = sequence.pooled_rows == PooledRows::all ? entry.rows : 1;
+    entry.text = texts_.size();
+    texts_.push_back({.row_begin = std::ssize(sampled_), .row_count = count, .task = *request.pooling, .adapter = sequence.adapter});
+    for (std::int64_t row = first; row < first + count; ++row) sampled_.push_back(static_cast<std::int32_t>(row));
+}
+
 bool Batch::is_finite(const BatchEntry& entry) const {
     const std::int64_t end = entry.final_sample_row() + (entry.final_row ? 1 : 0);
     for (std::int64_t row = entry.sample_begin; row < end; ++row) {
@@ -146,6 +177,10 @@ void Batch::hand_scores(const BatchEntry& entry) const {
     Sequence& sequence = *entry.sequence;
     for (std::int64_t i = 0; i < entry.score_rows; ++i) {
         const kernels::SampleResult& scored = result(entry.sample_begin + i);
+        if (entry.fills) {
+            sequence.result.fills.push_back({.token = scored.top.front().token, .logprob = scored.top.front().logprob, .top = scored.top});
+            continue;
+        }
         const std::size_t next = static_cast<std::size_t>(*sequence.request().score_begin) + sequence.result.scores.size() + 1;
         sequence.result.scores.push_back({sequence.tokens[next], scored.targets.front(), scored.top});
     }

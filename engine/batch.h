@@ -2,6 +2,7 @@
 // a batch from a plan and reads it after the step. All arrays are allocated once.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,12 +16,14 @@ struct EngineStats;
 
 // A sequence's part in a step.
 struct BatchEntry {
-    Sequence* sequence = nullptr;   // nullptr: the sequence is gone, and these rows are ignored
-    std::int64_t rows = 0;          // tokens [computed, computed + rows)
-    std::int64_t sample_begin = 0;  // its first row of logits
-    std::int64_t score_rows = 0;    // how many rows of logits score prompt tokens; these come first
-    bool final_row = false;         // then comes the row of the last known token
-    bool draws = false;             // a token is drawn from the final row
+    Sequence* sequence = nullptr;     // nullptr: the sequence is gone, and these rows are ignored
+    std::int64_t rows = 0;            // tokens [computed, computed + rows)
+    std::int64_t sample_begin = 0;    // its first row of logits
+    std::int64_t score_rows = 0;      // how many rows of logits score prompt tokens; these come first
+    bool final_row = false;           // then comes the row of the last known token
+    bool draws = false;               // a token is drawn from the final row
+    bool fills = false;               // the rows that score are those of masks
+    std::optional<std::size_t> text;  // its place in Batch::texts(), if it is pooled
 
     std::int64_t final_sample_row() const { return sample_begin + score_rows; }
 };
@@ -41,6 +44,8 @@ public:
     std::span<const BatchEntry> entries() const { return entries_; }
     const kernels::StepInputs& step() const { return step_; }
     std::span<const AdapterRows> adapters() const { return adapters_; }
+    // In the order of rows; Model::forward sets their results.
+    std::span<PooledText> texts() { return texts_; }
     std::span<const kernels::SampleRow> sample_rows() const { return sample_rows_; }
     std::span<kernels::SampleResult> sample_results() { return std::span(results_).first(sample_rows_.size()); }
 
@@ -54,11 +59,14 @@ public:
 private:
     void add_rows(Model& model, BatchEntry& entry);
     void add_sample_rows(BatchEntry& entry, std::int64_t row_begin);
+    void add_pooled_rows(BatchEntry& entry, std::int64_t row_begin);
 
     std::vector<BatchEntry> entries_;
     std::vector<TokenId> tokens_;
     std::vector<kernels::DrawnRow> drawn_;
     std::vector<std::int32_t> positions_;
+    std::vector<std::int32_t> token_types_;  // none as long as all are 0
+    std::vector<PooledText> texts_;
     std::vector<std::int32_t> rope_rows_;
     std::vector<kernels::StepSequence> sequences_;
     std::vector<std::int32_t> sampled_;

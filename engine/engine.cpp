@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <stdexcept>
 #include <unordered_map>
@@ -22,14 +23,22 @@ namespace {
 // The most tokens that fairness charges for an answer: max_tokens is often the whole context, but answers are rarely that long.
 constexpr std::int64_t expected_output_max = 256;
 
-std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& backend, const kernels::KvShape& shape) {
-    const std::size_t block_bytes = backend.kv_block_bytes(shape);
+std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& backend, const Model& model) {
+    // An encoder's sequences hold blocks for one step: as many as a step's rows take, and the unused ends.
+    if (model.config().is_encoder) return options.step_rows_max / backend.block_size() + 1 + options.sequences_max;
+    const std::size_t block_bytes = backend.kv_block_bytes(model.kv_shape());
     const std::size_t blocks = options.kv_bytes / block_bytes;
     if (blocks == 0) {
         throw std::runtime_error("kv_bytes = " + std::to_string(options.kv_bytes) + " is less than one KV block of " +
                                  std::to_string(block_bytes) + " bytes; give the KV cache more memory");
     }
     return static_cast<std::int64_t>(blocks);
+}
+
+// Nothing that an encoder computed can be used again: each token depends on all of its text.
+EngineOptions with_limits_of(EngineOptions options, const Model& model) {
+    if (model.config().is_encoder) options.prefix_cache = false;
+    return options;
 }
 
 // What the next step does, and the sequences that it concerns. Kept between steps for the capacity of its vectors.
@@ -60,10 +69,11 @@ struct Engine::Implementation {
         : model(the_model),
           backend(the_backend),
           tokenizer(the_tokenizer),
-          options(the_options),
-          cache(backend.make_kv_cache(model.kv_shape(), kv_blocks(options, backend, model.kv_shape()), options.adapter_bytes)),
+          options(with_limits_of(the_options, model)),
+          cache(backend.make_kv_cache(model.kv_shape(), kv_blocks(options, backend, model), options.adapter_bytes)),
           pool(cache->blocks(), backend.block_size()),
-          context_max(std::min(model.config().max_positions, pool.total() * pool.block_size())),
+          context_max(std::min(std::min(model.config().max_positions, model.config().max_sequence.value_or(model.config().max_positions)),
+                               model.config().is_encoder ? options.step_rows_max : pool.total() * pool.block_size())),
           limits{.rows = options.step_rows_max,
                  .sample_rows = options.sample_rows_max(),
                  .sequences = options.sequences_max,
@@ -93,6 +103,7 @@ struct Engine::Implementation {
 
     void start(Sequence& sequence, const SharedPrefix& prefix, StepOutput& output);
     void forward(Batch& batch);
+    void take_texts(Batch& batch);
     void take_results(const Batch& batch, const BatchEntry& entry, StepOutput& output);
     bool release_blocks_of_waiting();
     void fail_waiting(const std::string& adapter, const std::string& reason, StepOutput& output);
@@ -102,6 +113,8 @@ struct Engine::Implementation {
     void submit(Request request);
     void wait(const Sequence& sequence);
     void fork_followers(Sequence& leader);
+    void begin_pooling(Sequence& sequence);
+    void check_whole(Sequence& sequence) const;
     void hand_out_delta(Sequence& sequence, bool ended, StepOutput& output);
     void finish(Sequence& sequence, StepOutput& output);
     void forget(RequestId id);
@@ -282,6 +295,7 @@ void Engine::Implementation::start(Sequence& sequence, const SharedPrefix& prefi
     const std::int64_t of_prompt = std::min(sequence.computed, sequence.prompt_tokens());
     counts.cached_tokens += static_cast<std::uint64_t>(of_prompt);
     if (sequence.result.started != Clock::time_point{}) return;
+    if (sequence.request().pooling) begin_pooling(sequence);
     sequence.result.started = Clock::now();
     sequence.result.cached_tokens = of_prompt;
     output.started.push_back(sequence.id());
@@ -289,7 +303,8 @@ void Engine::Implementation::start(Sequence& sequence, const SharedPrefix& prefi
 
 void Engine::Implementation::forward(Batch& batch) {
     backend.begin_step(batch.step());
-    const kernels::Matrix logits = model.forward({.step = batch.step(), .adapters = batch.adapters()}, *cache);
+    const kernels::Matrix logits = model.forward({.step = batch.step(), .adapters = batch.adapters(), .texts = batch.texts()}, *cache);
+    take_texts(batch);
     if (!batch.sample_rows().empty()) {
         backend.sample({.logits = logits, .rows = batch.sample_rows(), .results = batch.sample_results()});
     }
@@ -300,6 +315,31 @@ void Engine::Implementation::forward(Batch& batch) {
         if (!entry.draws) continue;
         ++sequence.queued.draws;
         sequence.queued.draw_row = entry.final_sample_row();
+    }
+}
+
+// Only its adapter says which labels a sequence has.
+void Engine::Implementation::begin_pooling(Sequence& sequence) {
+    const PoolingTask task = *sequence.request().pooling;
+    if (task != PoolingTask::classify && task != PoolingTask::token_classify) return;
+    sequence.result.labels = model.labels_for(task, sequence.adapter);
+    if (sequence.result.labels != nullptr) return;
+    sequence.result.error = schema::JobError{
+        .code = schema::ErrorCode::unsupported_by_model,
+        .param = "model",
+        .message = std::string("this ") + (sequence.adapter == nullptr ? "model" : "adapter") + " has no head for " + name_of(task).data() +
+                   "; use a model or an adapter that was trained for it (task_type SEQ_CLS or TOKEN_CLS)"};
+}
+
+// What the step computes of its texts.
+void Engine::Implementation::take_texts(Batch& batch) {
+    for (const BatchEntry& entry : batch.entries()) {
+        if (!entry.text) continue;
+        const kernels::Matrix& out = batch.texts()[*entry.text].out;
+        CHECK(out.stride == out.columns, "results are packed");
+        std::vector<float>& pooled = entry.sequence->result.pooled;
+        pooled.resize(static_cast<std::size_t>(out.rows * out.columns));
+        backend.read_back(std::as_writable_bytes(std::span(pooled)), out.data);
     }
 }
 
@@ -316,7 +356,9 @@ void Engine::Implementation::take_results(const Batch& batch, const BatchEntry& 
     Sequence& sequence = *entry.sequence;
     sequence.computed += entry.rows;
     sequence.queued.rows -= entry.rows;
-    if (!batch.is_finite(entry)) {
+    if (sequence.result.error) return finish(sequence, output);
+    const bool is_finite = batch.is_finite(entry) && std::ranges::all_of(sequence.result.pooled, [](float x) { return std::isfinite(x); });
+    if (!is_finite) {
         sequence.result.error = schema::JobError{
             .code = schema::ErrorCode::non_finite_logits,
             .param = "model",
@@ -366,7 +408,12 @@ void Engine::Implementation::submit(Request request) {
     const auto [place, fresh] = sequences.try_emplace(id, std::move(request), arrivals++, root, tokenizer);
     CHECK(fresh, "request ids are unique");
     Sequence& sequence = place->second;
-    if (sequence.is_complete()) {
+    if (const auto& task = sequence.request().pooling) {
+        if (*task == PoolingTask::embed || *task == PoolingTask::classify) sequence.pooled_rows = rows_of(*task, model.config());
+        sequence.whole = model.config().is_encoder || *task == PoolingTask::fill_mask || sequence.pooled_rows != PooledRows::last;
+    }
+    if (sequence.whole) check_whole(sequence);
+    if (sequence.is_complete() || sequence.result.error) {
         complete_at_submit.push_back(id);
         return;
     }
@@ -378,6 +425,21 @@ void Engine::Implementation::submit(Request request) {
         }
     }
     wait(sequence);
+}
+
+// A text that one step must compute and cannot.
+void Engine::Implementation::check_whole(Sequence& sequence) const {
+    const auto refuse = [&](std::string message) {
+        sequence.result.error =
+            schema::JobError{.code = schema::ErrorCode::context_length_exceeded, .param = {}, .message = std::move(message)};
+    };
+    const std::int64_t masks = std::ssize(sequence.request().mask_positions);
+    if (sequence.prompt_tokens() > limits.rows) {
+        refuse("the text has " + std::to_string(sequence.prompt_tokens()) + " tokens; this model pools up to " +
+               std::to_string(limits.rows) + " (step_tokens): shorten it or raise the setting");
+    } else if (masks > limits.sample_rows) {
+        refuse("the text has " + std::to_string(masks) + " masks; a step fills up to " + std::to_string(limits.sample_rows) + ": split it");
+    }
 }
 
 void Engine::Implementation::wait(const Sequence& sequence) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,18 +26,45 @@ struct AdapterRows {
     const Adapter* adapter = nullptr;
 };
 
+// A text of a step that is pooled instead of continued: the rows of it that are pooled, of those that step.sample_rows names.
+struct PooledText {
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;
+    PoolingTask task = PoolingTask::embed;  // embed, classify or token_classify
+    const Adapter* adapter = nullptr;       // whose head classifies, if it has one; nullptr: the base's
+    // Set by forward(), valid until the next call: embed [1, hidden], classify [1, labels], token_classify [row_count, labels].
+    kernels::Matrix out = {};
+};
+
 struct ForwardArgs {
     const kernels::StepInputs& step;
     std::span<const AdapterRows> adapters;  // ascending, not overlapping
+    std::span<PooledText> texts = {};       // likewise
 };
+
+// Which rows of a text a task needs.
+enum class PooledRows : std::uint8_t { first, last, all };
+constexpr PooledRows rows_of(PoolingMode mode) {
+    switch (mode) {
+        case PoolingMode::cls: return PooledRows::first;
+        case PoolingMode::last: return PooledRows::last;
+        case PoolingMode::mean:
+        case PoolingMode::mean_sqrt_len:
+        case PoolingMode::max:
+        case PoolingMode::weighted_mean: break;
+    }
+    return PooledRows::all;
+}
+PooledRows rows_of(PoolingTask task, const ModelConfig& config);
 
 class Model {
 public:
     // Reads config.json and the safetensors files of a folder and packs the weights into the backend. Throws std::runtime_error that names
     // file, key and value if anything is unsupported or broken. Allocates activations for rows_max rows per step and sample_rows_max rows
-    // of logits, and a table of positions for at most context_max tokens, to which the context is limited.
+    // of logits, and a table of positions for at most context_max tokens, to which the context is limited. pooling: as ModelConfig::load.
     static std::unique_ptr<Model> load(const std::filesystem::path& folder, kernels::Backend& backend, std::int64_t rows_max,
-                                       std::int64_t sample_rows_max, std::int64_t context_max = std::numeric_limits<std::int64_t>::max());
+                                       std::int64_t sample_rows_max, std::int64_t context_max = std::numeric_limits<std::int64_t>::max(),
+                                       std::optional<PoolingMode> pooling = std::nullopt);
     virtual ~Model() = default;
 
     virtual const ModelConfig& config() const = 0;
@@ -59,8 +87,11 @@ public:
     // context). Prompts of different lengths must not share such blocks.
     virtual bool kv_depends_on_prompt_length(std::int64_t prompt_tokens) const = 0;
 
-    // Runs the rows through all layers, writes their KV entries, and returns logits [step.sample_rows.size(), vocabulary], valid until the
-    // next call. Call begin_step with the same inputs first.
+    // The labels with which the adapter, or the base for nullptr, does a task: classify or token_classify. nullptr: it cannot.
+    virtual std::shared_ptr<const Labels> labels_for(PoolingTask task, const Adapter* adapter) const;
+
+    // Runs the rows through all layers, writes their KV entries, and returns logits, valid until the next call: [rows of
+    // step.sample_rows that belong to no text, vocabulary]. Sets `out` of the texts. Call begin_step with the same inputs first.
     virtual kernels::Matrix forward(const ForwardArgs& args, kernels::KvCache& cache) = 0;
 };
 
@@ -74,7 +105,7 @@ struct ModelReport {
 
 // Reads config.json and the headers of the weight files; of a tied model with a head of its own, also the head and the embedding. Throws as
 // Model::load does.
-ModelReport inspect_model(const std::filesystem::path& folder);
+ModelReport inspect_model(const std::filesystem::path& folder, std::optional<PoolingMode> pooling = std::nullopt);
 
 kernels::KvShape kv_shape_of(const ModelConfig& config);
 

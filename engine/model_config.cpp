@@ -8,115 +8,14 @@
 #include <array>
 #include <stdexcept>
 
+#include "engine/config_section.h"
 #include "engine/files.h"
-#include "engine/model_layout.h"
-#include "schema/codec_error.h"
-#include "schema/json.h"
+#include "engine/model_families.h"
+#include "engine/model_heads.h"
+#include "engine/sentence_config.h"
 
 namespace lorry::engine {
 namespace {
-
-using schema::Json;
-
-// Whether a projection has a bias: never, always, or as a key of the config says.
-enum class Bias : std::uint8_t { never, always, by_attention_key, by_mlp_key };
-// Which layers have a sliding window: none, all, or those from max_window_layers on.
-enum class Windows : std::uint8_t { none, all, from_layer };
-// What attention scores are multiplied by: 1/sqrt(head_dim), or what GPT-2's scale_attn_* keys say.
-enum class AttentionScale : std::uint8_t { by_head_dim, by_scale_attn_keys };
-
-// The keys of config.json whose names differ between families.
-struct Keys {
-    const char* hidden;
-    const char* heads;
-    const char* layers;
-    const char* max_positions;
-    const char* intermediate;
-    const char* activation;
-    const char* epsilon;
-};
-constexpr Keys common_keys{"hidden_size",       "num_attention_heads", "num_hidden_layers", "max_position_embeddings",
-                           "intermediate_size", "hidden_act",          "rms_norm_eps"};
-constexpr Keys gpt2_keys{"n_embd", "n_head", "n_layer", "n_positions", "n_inner", "activation_function", "layer_norm_epsilon"};
-
-// Everything that distinguishes one family from another. To add a family, add a row to `families`.
-struct FamilyTraits {
-    std::string_view model_type;
-    std::string_view architecture;
-    const Keys& keys = common_keys;
-    const ModuleNames& names = llama_names;
-    kernels::NormKind norm = kernels::NormKind::rms;
-    AttentionScale attention_scale = AttentionScale::by_head_dim;
-    bool heads_have_keys = true;  // num_key_value_heads and head_dim are read; false: kv_heads = heads, head_dim = hidden / heads
-    const char* activation_default = "silu";
-    double epsilon_default = 1e-6;
-    std::int64_t max_positions_default = 2048;
-    std::optional<std::int64_t> intermediate_default = std::nullopt;  // times hidden; nullopt: the key is required
-    std::optional<std::int64_t> kv_heads_default = std::nullopt;      // when the key is absent; nullopt: as many as heads
-    std::optional<std::int64_t> head_dim_default = std::nullopt;      // when the key is absent; nullopt: hidden / heads
-    Bias attention_bias = Bias::never;
-    Bias output_bias = Bias::never;
-    Bias mlp_bias = Bias::never;
-    bool qk_norm = false;
-    bool tied_default = false;
-    Windows windows = Windows::none;
-};
-
-constexpr std::array families = {
-    FamilyTraits{.model_type = "gpt2",
-                 .architecture = "GPT2LMHeadModel",
-                 .keys = gpt2_keys,
-                 .names = gpt2_names,
-                 .norm = kernels::NormKind::layer,
-                 .attention_scale = AttentionScale::by_scale_attn_keys,
-                 .heads_have_keys = false,
-                 .activation_default = "gelu_new",
-                 .epsilon_default = 1e-5,
-                 .max_positions_default = 1024,
-                 .intermediate_default = 4,
-                 .attention_bias = Bias::always,
-                 .output_bias = Bias::always,
-                 .mlp_bias = Bias::always,
-                 .tied_default = true},
-    FamilyTraits{.model_type = "llama",
-                 .architecture = "LlamaForCausalLM",
-                 .attention_bias = Bias::by_attention_key,
-                 .output_bias = Bias::by_attention_key,
-                 .mlp_bias = Bias::by_mlp_key},
-    FamilyTraits{.model_type = "mistral",
-                 .architecture = "MistralForCausalLM",
-                 .max_positions_default = 131072,
-                 .kv_heads_default = 8,
-                 .windows = Windows::all},
-    FamilyTraits{.model_type = "qwen2",
-                 .architecture = "Qwen2ForCausalLM",
-                 .max_positions_default = 32768,
-                 .kv_heads_default = 32,
-                 .attention_bias = Bias::always,
-                 .windows = Windows::from_layer},
-    FamilyTraits{.model_type = "qwen3",
-                 .architecture = "Qwen3ForCausalLM",
-                 .max_positions_default = 32768,
-                 .kv_heads_default = 32,
-                 .head_dim_default = 128,
-                 .attention_bias = Bias::by_attention_key,
-                 .output_bias = Bias::by_attention_key,
-                 .qk_norm = true,
-                 .windows = Windows::from_layer},
-};
-
-struct ActivationName {
-    std::string_view name;
-    kernels::ActivationKind kind;
-};
-constexpr std::array activations = {
-    ActivationName{"silu", kernels::ActivationKind::silu},
-    ActivationName{"swish", kernels::ActivationKind::silu},
-    ActivationName{"gelu", kernels::ActivationKind::gelu},
-    ActivationName{"gelu_new", kernels::ActivationKind::gelu_tanh},
-    ActivationName{"gelu_pytorch_tanh", kernels::ActivationKind::gelu_tanh},
-    ActivationName{"relu", kernels::ActivationKind::relu},
-};
 
 struct FormatName {
     std::string_view name;
@@ -143,8 +42,8 @@ constexpr std::array refusals = {
     Refusal{"quantization_config", "null", "use the unquantized checkpoint"},
     Refusal{"compression_config", "null", "use the unquantized checkpoint"},
     Refusal{"partial_rotary_factor", "1", "only models that rotate whole heads are supported"},
-    Refusal{"add_cross_attention", "false", "only decoder models are supported"},
-    Refusal{"is_encoder_decoder", "false", "only decoder models are supported"},
+    Refusal{"add_cross_attention", "false", "cross attention is not supported"},
+    Refusal{"is_encoder_decoder", "false", "models of encoder and decoder are not supported"},
     Refusal{"alibi", "false", "ALiBi positions are not supported"},
     Refusal{"position_embedding_type", "\"absolute\"", "relative positions are not supported"},
     Refusal{"attention_multiplier", "null", "only scores scaled by 1/sqrt(head_dim) are supported"},
@@ -166,89 +65,6 @@ constexpr std::array refusals = {
 constexpr std::int64_t size_max = std::int64_t{1} << 28;
 constexpr std::int64_t layers_max = 4096;
 
-template <typename Rows>
-std::string names_in(const Rows& rows) {
-    std::string out;
-    for (const auto& row : rows) out += (out.empty() ? "" : ", ") + std::string(row.name);
-    return out;
-}
-
-// The members of one JSON object. Errors name file, key and value.
-class Section {
-public:
-    Section(const Json& object, std::string file, std::string path = {}) : object_(object), file_(std::move(file)), path_(std::move(path)) {
-        if (!object.is_object())
-            throw std::runtime_error(
-                fmt::format("{}: {} must be an object, not {}", file_, path_.empty() ? "the top level" : path_, object.kind()));
-    }
-
-    // The member; nullptr if it is absent or null.
-    const Json* find(std::string_view key) const {
-        const Json* value = object_.find(key);
-        return value == nullptr || value->is_null() ? nullptr : value;
-    }
-    bool has(std::string_view key) const { return object_.find(key) != nullptr; }
-    const Json::Object& members() const { return *object_.as_object(); }
-
-    [[noreturn]] void refuse(std::string_view key, std::string_view advice) const {
-        const Json* value = object_.find(key);
-        throw std::runtime_error(fmt::format("{}: {} = {} is not supported: {}", file_, name(key),
-                                             value == nullptr ? "(absent)" : schema::shortened(value->dump(), bytes_shown), advice));
-    }
-
-    std::int64_t integer(std::string_view key, std::optional<std::int64_t> absent, std::int64_t lowest, std::int64_t highest) const {
-        const Json* value = find(key);
-        if (value == nullptr && absent) return *absent;
-        if (value == nullptr) fail_absent(key);
-        const auto number = value->as_integer();
-        if (!number || *number < lowest || *number > highest)
-            refuse(key, fmt::format("it must be an integer from {} to {}", lowest, highest));
-        return *number;
-    }
-    double real(std::string_view key, std::optional<double> absent, double lowest, double highest) const {
-        const auto number = optional_real(key, lowest, highest);
-        if (number) return *number;
-        if (!absent) fail_absent(key);
-        return *absent;
-    }
-    std::optional<double> optional_real(std::string_view key, double lowest, double highest) const {
-        const Json* value = find(key);
-        if (value == nullptr) return std::nullopt;
-        const auto number = value->as_number();
-        if (!number || !(*number >= lowest && *number <= highest))
-            refuse(key, fmt::format("it must be a number from {} to {}", lowest, highest));
-        return number;
-    }
-    bool boolean(std::string_view key, bool absent) const {
-        const Json* value = find(key);
-        if (value == nullptr) return absent;
-        if (!value->is_bool()) refuse(key, "it must be true or false");
-        return *value->as_bool();
-    }
-    // The row of `rows` with the name that the key gives, or with the name `absent` if the key is absent.
-    template <typename Rows>
-    const auto& one_of(const Rows& rows, std::string_view key, std::string_view absent) const {
-        const Json* value = find(key);
-        if (value != nullptr && !value->is_string()) refuse(key, "it must be a string");
-        const std::string_view text = value == nullptr ? absent : std::string_view(*value->as_string());
-        for (const auto& row : rows) {
-            if (row.name == text) return row;
-        }
-        refuse(key, fmt::format("supported: {}", names_in(rows)));
-    }
-
-private:
-    [[noreturn]] void fail_absent(std::string_view key) const {
-        throw std::runtime_error(fmt::format("{}: {} is {}; it is required", file_, name(key), has(key) ? "null" : "missing"));
-    }
-    std::string name(std::string_view key) const { return (path_.empty() ? "" : path_ + ".") + schema::shortened(key); }
-    static constexpr std::size_t bytes_shown = 120;  // of a value
-
-    const Json& object_;
-    std::string file_;
-    std::string path_;
-};
-
 const FamilyTraits& family_of(const Section& config) {
     const Json* type = config.find("model_type");
     for (const FamilyTraits& traits : families) {
@@ -265,13 +81,7 @@ bool is_equal(const Json& value, std::string_view json) {
     return value.is_number() ? value.as_number() == other.as_number() : value.dump() == json;
 }
 
-void refuse_what_we_do_not_compute(const Section& config, const FamilyTraits& traits) {
-    if (const Json* architectures = config.find("architectures"); architectures != nullptr && architectures->dump() != "[]") {
-        const auto* list = architectures->as_array();
-        const std::string* first = list != nullptr ? list->front().as_string() : nullptr;
-        if (first == nullptr || *first != traits.architecture)
-            config.refuse("architectures", fmt::format("supported for this model_type: {}", traits.architecture));
-    }
+void refuse_what_we_do_not_compute(const Section& config) {
     for (const Refusal& refusal : refusals) {
         const Json* value = config.find(refusal.key);
         if (value != nullptr && !is_equal(*value, refusal.harmless)) config.refuse(refusal.key, refusal.advice);
@@ -367,12 +177,25 @@ std::int64_t context_limit(const Section& config, const RopeConfig& rope, std::i
     CHECK(false, "every kind of rope has a context limit");
 }
 
+// The names in layer_types, one for each layer; none if the key is absent.
+std::vector<std::string> read_layer_types(const Section& config, std::int64_t layers) {
+    const Json* types = config.find("layer_types");
+    if (types == nullptr) return {};
+    if (!types->is_array() || std::ssize(*types->as_array()) != layers)
+        config.refuse("layer_types", fmt::format("it must be a list of {} names, one per layer", layers));
+    std::vector<std::string> out;
+    for (const Json& type : *types->as_array()) {
+        const std::string* name = type.as_string();
+        if (name == nullptr || (*name != "full_attention" && *name != "sliding_attention"))
+            config.refuse("layer_types", "supported: full_attention, sliding_attention");
+        out.push_back(*name);
+    }
+    return out;
+}
+
 std::vector<std::optional<std::int64_t>> read_windows(const Section& config, Windows windows, std::int64_t layers) {
     std::vector<std::optional<std::int64_t>> out(static_cast<std::size_t>(layers));
-    const Json* types = config.find("layer_types");
-    if (types != nullptr && (!types->is_array() || types->as_array()->size() != out.size())) {
-        config.refuse("layer_types", fmt::format("it must be a list of {} names, one per layer", layers));
-    }
+    const std::vector<std::string> types = read_layer_types(config, layers);
     // The window is 4,096 if the key is absent, and there is none if it is null (Mistral).
     std::optional<std::int64_t> window;
     const bool on = windows == Windows::all || (windows == Windows::from_layer && config.boolean("use_sliding_window", false));
@@ -382,12 +205,8 @@ std::vector<std::optional<std::int64_t>> read_windows(const Section& config, Win
     const std::int64_t first = windows == Windows::from_layer ? config.integer("max_window_layers", 28, 0, size_max) : 0;
     for (std::int64_t layer = 0; layer < layers; ++layer) {
         bool sliding = layer >= first;
-        if (types != nullptr) {
-            const std::string* type = (*types->as_array())[static_cast<std::size_t>(layer)].as_string();
-            if (type == nullptr || (*type != "full_attention" && *type != "sliding_attention")) {
-                config.refuse("layer_types", "supported: full_attention, sliding_attention");
-            }
-            const bool asked = *type == "sliding_attention";
+        if (!types.empty()) {
+            const bool asked = types[static_cast<std::size_t>(layer)] == "sliding_attention";
             if (asked && !window)
                 config.refuse("layer_types",
                               "sliding_attention requires sliding_window, and use_sliding_window = true if the family has that key");
@@ -399,6 +218,55 @@ std::vector<std::optional<std::int64_t>> read_windows(const Section& config, Win
         if (sliding) out[static_cast<std::size_t>(layer)] = window;
     }
     return out;
+}
+
+// ModernBERT: a token of a layer with a window sees half of local_attention to each side.
+std::vector<std::optional<std::int64_t>> read_alternating_windows(const Section& config, std::int64_t layers) {
+    const std::int64_t window = config.integer("local_attention", 128, 0, size_max) / 2 + 1;
+    const std::int64_t every = config.integer("global_attn_every_n_layers", 3, 1, size_max);
+    const std::vector<std::string> types = read_layer_types(config, layers);
+    std::vector<std::optional<std::int64_t>> out(static_cast<std::size_t>(layers));
+    for (std::size_t layer = 0; layer < out.size(); ++layer) {
+        const bool slides = types.empty() ? layer % static_cast<std::size_t>(every) != 0 : types[layer] == "sliding_attention";
+        if (slides) out[layer] = window;
+    }
+    return out;
+}
+
+// The theta of the layers of one type, from either generation of keys: rope_parameters {TYPE: {"rope_theta"}}, or a key of its own.
+double read_theta(const Section& config, const std::string& file, const char* type, const char* old_key, double absent) {
+    constexpr double theta_max = 1e12;
+    if (config.find("rope_scaling") != nullptr) config.refuse("rope_scaling", "scaled rope is not supported for this model_type");
+    const double theta = config.real(old_key, absent, 1.0, theta_max);
+    const Json* all = config.find("rope_parameters");
+    if (all == nullptr) return theta;
+    const Json* one = Section(*all, file, "rope_parameters").find(type);
+    if (one == nullptr) return theta;
+    const Section parameters(*one, file, std::string("rope_parameters.") + type);
+    for (const auto& [key, value] : parameters.members()) {
+        if (key != "rope_type" && key != "rope_theta" && !value.is_null()) parameters.refuse(key, "the key is unknown");
+    }
+    static constexpr std::array standard = {RopeName{"default", RopeConfig::Kind::standard}};
+    parameters.one_of(standard, "rope_type", "default");
+    return parameters.real("rope_theta", theta, 1.0, theta_max);
+}
+
+// What only encoders have.
+void read_encoder(const Section& config, const FamilyTraits& traits, ModelConfig& out) {
+    if (config.boolean("is_decoder", false)) config.refuse("is_decoder", "this family is supported as an encoder only");
+    out.is_encoder = true;
+    out.embedding_size = out.hidden;
+    if (traits.names.embedding_projection != nullptr) out.embedding_size = config.integer("embedding_size", 128, 1, size_max);
+    if (traits.names.types != nullptr) out.token_types = config.integer("type_vocab_size", traits.token_types_default, 0, size_max);
+    if (traits.names.distance_bias != nullptr) out.distance_buckets = config.integer("relative_attention_num_buckets", 32, 32, size_max);
+    if (traits.first_position == FirstPosition::zero) return;
+    // MPNet's padding token is always 1.
+    out.padding_id = static_cast<std::int32_t>(
+        traits.names.distance_bias != nullptr ? 1 : config.integer("pad_token_id", traits.padding_default, 0, size_max));
+    out.first_position = *out.padding_id + 1;
+    if (out.max_positions <= out.first_position)
+        config.refuse(traits.keys.max_positions, fmt::format("positions begin at {}, after pad_token_id", out.first_position));
+    out.max_positions -= out.first_position;
 }
 
 // One id, a list of ids, or none.
@@ -461,7 +329,7 @@ void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& 
     if (!head_dim_given && out.hidden % out.heads != 0)
         config.refuse(heads_key, fmt::format("it must divide {} = {}", hidden_key, out.hidden));
     if (out.heads % out.kv_heads != 0) config.refuse("num_key_value_heads", fmt::format("it must divide {} = {}", heads_key, out.heads));
-    if (traits.names.positions == nullptr && out.head_dim % 2 != 0)
+    if (traits.rope != Rope::none && out.head_dim % 2 != 0)
         config.refuse(head_dim_given ? "head_dim" : heads_key, "rotary positions require an even head_dim");
     if (out.heads * out.head_dim > size_max) config.refuse(heads_key, "heads times head_dim is too large");
 }
@@ -490,17 +358,20 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     if (!root) throw std::runtime_error(fmt::format("{}: not JSON: {}", file, root.error()));
     const Section config(*root, file);
     const FamilyTraits& traits = family_of(config);
-    refuse_what_we_do_not_compute(config, traits);
+    refuse_what_we_do_not_compute(config);
 
     ModelConfig out;
     out.family = traits.model_type;
     out.names = &traits.names;
     read_sizes(config, traits, out);
     out.norm = traits.norm;
-    out.gated = traits.names.gate_up[1] != nullptr;
+    out.norm_bias = traits.norm_bias == NormBias::by_norm_key ? config.boolean("norm_bias", false) : out.norm == kernels::NormKind::layer;
+    out.gated = traits.names.gated;
     out.learned_positions = traits.names.positions != nullptr;
     out.qk_norm = traits.qk_norm;
-    out.activation = config.one_of(activations, traits.keys.activation, traits.activation_default).kind;
+    out.activation = read_activation(config, traits.keys.activation, traits.activation_default);
+    if (traits.is_encoder) read_encoder(config, traits, out);
+    read_heads(config, traits, out);
     if (traits.attention_scale == AttentionScale::by_scale_attn_keys) {
         out.attention_scaled = config.boolean("scale_attn_weights", true);
         out.attention_scaled_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", false);
@@ -509,10 +380,19 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.output_bias = has_bias(traits.output_bias, config);
     out.mlp_bias = has_bias(traits.mlp_bias, config);
     out.tied_head = config.boolean("tie_word_embeddings", traits.tied_default);
-    out.windows = read_windows(config, traits.windows, out.layers);
-    if (!out.learned_positions) {
-        out.rope = read_rope(config, file, out.max_positions);
-        out.max_positions = context_limit(config, out.rope, out.max_positions);
+    out.windows = traits.windows == Windows::alternating ? read_alternating_windows(config, out.layers)
+                                                         : read_windows(config, traits.windows, out.layers);
+    switch (traits.rope) {
+        case Rope::none: break;
+        case Rope::one:
+            out.rope = read_rope(config, file, out.max_positions);
+            out.max_positions = context_limit(config, out.rope, out.max_positions);
+            break;
+        case Rope::by_window:
+            out.rope = {.kind = RopeConfig::Kind::standard,
+                        .theta = read_theta(config, file, "full_attention", "global_rope_theta", 160000.0)};
+            out.window_rope_theta = read_theta(config, file, "sliding_attention", "local_rope_theta", 10000.0);
+            break;
     }
     out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;
 
@@ -530,13 +410,15 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     return out;
 }
 
-ModelConfig ModelConfig::load(const std::filesystem::path& folder) {
+ModelConfig ModelConfig::load(const std::filesystem::path& folder, std::optional<PoolingMode> pooling) {
     const auto file = folder / "config.json";
     const auto config = read_text(file);
     if (!config) throw std::runtime_error(config.error() + "; a model folder is one that transformers' save_pretrained wrote");
     const auto generation = read_text_if_there(folder / "generation_config.json");
     if (!generation) throw std::runtime_error(generation.error());
-    return parse(*config, *generation, file.string());
+    ModelConfig out = parse(*config, *generation, file.string());
+    read_sentence_transformers(folder, pooling, out);
+    return out;
 }
 
 }  // namespace lorry::engine

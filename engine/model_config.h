@@ -34,15 +34,26 @@ struct RopeConfig {
     bool truncate = true;                     // yarn
 };
 
+// A Dense module of sentence-transformers: activation(weight · x + bias).
+struct DenseConfig {
+    std::filesystem::path folder;  // of its config and weights
+    std::int64_t in_features = 0;
+    std::int64_t out_features = 0;
+    bool bias = true;
+    std::optional<kernels::ActivationKind> activation;  // nullopt: none
+};
+
 // How a model's texts become embeddings.
 struct EmbedderConfig {
     PoolingMode pooling = PoolingMode::mean;
-    std::string pooling_source;  // where the mode comes from, for people: "1_Pooling/config.json", "mean, as there is no pooling config"
-    bool normalized = false;     // scaled to length 1 unless a job says otherwise
+    std::string pooling_source =
+        {};                       // where the mode comes from, for people: "1_Pooling/config.json", "mean, as there is no pooling config"
+    bool normalized = false;      // scaled to length 1 unless a job says otherwise
     std::int64_t dimensions = 0;  // of an embedding
+    std::vector<DenseConfig> dense = {};  // applied to the pooled vector, in this order
     // What is put before a text, by name (config_sentence_transformers.json), and the name for jobs that give none.
-    std::vector<std::pair<std::string, std::string>> prompts;
-    std::string default_prompt;
+    std::vector<std::pair<std::string, std::string>> prompts = {};
+    std::string default_prompt = {};
 };
 
 struct ModelConfig {
@@ -80,17 +91,35 @@ struct ModelConfig {
     std::optional<std::int64_t> max_new_tokens;
 
     // What the model does besides, or instead of, drawing tokens.
-    bool generates = true;                     // it has a causal language model's head
-    bool is_encoder = false;                   // each token sees the whole text; no KV cache
-    std::int64_t token_types = 0;              // rows of the table of token types; 0: there is none
+    bool generates = true;                   // it has a causal language model's head
+    bool is_encoder = false;                 // each token sees the whole text; no KV cache
+    std::int64_t token_types = 0;            // rows of the table of token types; 0: there is none
+    std::int64_t embedding_size = 0;         // width of the tables of tokens, positions and types; 0: hidden
+    std::int64_t first_position = 0;         // row of the checkpoint's table of positions that a text's first token has
+    std::optional<std::int32_t> padding_id;  // a token that texts must not have, as it would have no position of its own
+    std::int64_t distance_buckets = 0;       // of the bias by distance (MPNet); 0: there is none
+    bool norm_bias = false;
+    std::optional<double> window_rope_theta;   // of layers with a window, if it is not that of `rope`
     std::optional<EmbedderConfig> embedder;    // nullopt: no embeddings
     std::shared_ptr<const Labels> labels;      // of its own classification head; nullptr: none
     PoolingTask head = PoolingTask::classify;  // which head that is: classify or token_classify
     bool fills_masks = false;                  // it has a masked language model's head
+    // How heads compute, also those of adapters.
+    PoolingMode classifier_pooling = PoolingMode::last;
+    bool classifier_bias = true;  // of a head's hidden layer
+    kernels::ActivationKind sequence_activation = kernels::ActivationKind::tanh;
+    kernels::ActivationKind tokens_activation = kernels::ActivationKind::tanh;
+    kernels::ActivationKind masked_activation = kernels::ActivationKind::gelu;
+
+    std::optional<std::int64_t> max_sequence;  // of a text in tokens, if that is less than max_positions (sentence_bert_config.json)
+
+    bool has_vocabulary_head() const { return generates || fills_masks; }
+    std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden; }
 
     // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error that names
     // file, key, value, and what is supported.
-    static ModelConfig load(const std::filesystem::path& folder);
+    // pooling: how texts are pooled, whatever the folder says; see sentence_config.h.
+    static ModelConfig load(const std::filesystem::path& folder, std::optional<PoolingMode> pooling = std::nullopt);
     // The same from texts; an empty generation_config_json means that the file does not exist. `file` is for messages.
     static ModelConfig parse(std::string_view config_json, std::string_view generation_config_json, const std::string& file);
 };

@@ -8,64 +8,18 @@
 #include <vector>
 
 #include "engine/model_config.h"
+#include "engine/module_names.h"
 #include "engine/weights.h"
 
 namespace lorry::engine {
 
-// Names of a checkpoint's modules, relative to the prefix or to a layer. A family refers to one in model_config.cpp.
-struct ModuleNames {
-    const char* prefix;
-    const char* tokens;
-    const char* positions;  // nullptr: none
-    const char* layers;
-    const char* attention_norm;
-    const char* mlp_norm;
-    const char* final_norm;
-    std::array<const char*, 3> qkv;  // one name: the checkpoint has them fused
-    const char* q_norm;              // nullptr: none
-    const char* k_norm;
-    const char* output;
-    std::array<const char*, 2> gate_up;  // one name: not gated
-    const char* down;
-    const char* head;  // without the prefix
-    bool transposed;   // linear modules are stored [in, out] (Conv1D)
-};
-inline constexpr ModuleNames gpt2_names{.prefix = "transformer.",
-                                        .tokens = "wte",
-                                        .positions = "wpe",
-                                        .layers = "h",
-                                        .attention_norm = "ln_1",
-                                        .mlp_norm = "ln_2",
-                                        .final_norm = "ln_f",
-                                        .qkv = {"attn.c_attn"},
-                                        .q_norm = nullptr,
-                                        .k_norm = nullptr,
-                                        .output = "attn.c_proj",
-                                        .gate_up = {"mlp.c_fc"},
-                                        .down = "mlp.c_proj",
-                                        .head = "lm_head",
-                                        .transposed = true};
-inline constexpr ModuleNames llama_names{.prefix = "model.",
-                                         .tokens = "embed_tokens",
-                                         .positions = nullptr,
-                                         .layers = "layers",
-                                         .attention_norm = "input_layernorm",
-                                         .mlp_norm = "post_attention_layernorm",
-                                         .final_norm = "norm",
-                                         .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
-                                         .q_norm = "self_attn.q_norm",
-                                         .k_norm = "self_attn.k_norm",
-                                         .output = "self_attn.o_proj",
-                                         .gate_up = {"mlp.gate_proj", "mlp.up_proj"},
-                                         .down = "mlp.down_proj",
-                                         .head = "lm_head",
-                                         .transposed = false};
-
-// The matrices of the forward pass. q|k|v and gate|up are one matrix each. The head is outside the layers.
-enum class Projection : std::uint8_t { qkv, output, gate_up, down, head };
-inline constexpr std::size_t projections = 5;
-enum class NormSite : std::uint8_t { attention, mlp, final };
-inline constexpr std::size_t norm_sites = 3;
+// The matrices of the forward pass. q|k|v and gate|up are one matrix each. The head (of the vocabulary) and the embedding's projection are
+// outside the layers.
+enum class Projection : std::uint8_t { qkv, output, gate_up, down, head, embedding };
+inline constexpr std::size_t projections = 6;
+// The norms before q|k|v, before gate|up and before the head, and that of embeddings which are projected.
+enum class NormSite : std::uint8_t { attention, mlp, final, embedding };
+inline constexpr std::size_t norm_sites = 4;
 
 // A linear module of the checkpoint: rows [out_begin, out_begin + out_features) of a projection.
 struct LinearModule {
@@ -81,9 +35,24 @@ struct LinearModule {
 
 struct NormModule {
     std::string path;
-    std::int64_t layer = 0;  // 0 for the final norm
+    std::int64_t layer = 0;  // 0 for those outside the layers
     NormSite site = NormSite::attention;
     bool bias = false;
+    bool in_place = false;  // its output is the residual from there on
+    std::int64_t size = 0;
+};
+
+// A head that is not the vocabulary's, or the hidden layer of that one: output(norm(activation(dense(x)))), see HeadNames. Paths that are
+// empty name nothing. The output layer has as many outputs as there are labels.
+struct HeadModule {
+    std::string output;
+    bool output_bias = false;
+    std::string dense;  // [dense_size, hidden]
+    bool dense_bias = false;
+    std::int64_t dense_size = 0;
+    kernels::ActivationKind activation = kernels::ActivationKind::tanh;
+    std::string norm;  // [dense_size]
+    bool norm_bias = false;
 };
 
 struct HeadNormModule {  // Qwen3's q_norm and k_norm
@@ -97,9 +66,20 @@ struct ModelLayout {
     std::string layer_list;             // "model.layers"; the number of a layer follows
     std::string tokens;                 // embedding [vocabulary, hidden]
     std::string positions;              // embedding [max_positions, hidden] or empty
+    std::string types;                  // embedding [token types, hidden] or empty
+    std::string distance_bias;          // embedding [buckets, heads] or empty
     std::vector<LinearModule> linears;  // by layer, then in the order of Projection, then of out_begin; the head last, also when tied
     std::vector<NormModule> norms;
     std::vector<HeadNormModule> head_norms;
+    std::optional<HeadModule> sequence;     // of …ForSequenceClassification, whether the checkpoint has one or only adapters
+    std::optional<HeadModule> tokens_head;  // of …ForTokenClassification, likewise
+    std::optional<HeadModule> masked;       // the hidden layer before the vocabulary's head, where the checkpoint has it
+    std::string head_bias;                  // the vector [vocabulary] that is added to logits, or empty
+
+    // The vocabulary's head, also when tied; nullptr: the model has none.
+    const LinearModule* head() const;
+    // The head for a task: classify or token_classify; nullptr: the family has none.
+    const HeadModule* head_for(PoolingTask task) const;
 };
 
 ModelLayout layout_of(const ModelConfig& config);
@@ -109,6 +89,12 @@ std::int64_t out_features_of(const ModelConfig& config, Projection projection);
 
 // Unties a tied head if the checkpoint has one that differs from the embedding, as transformers does. Reads both if there are two.
 void untie_own_head(ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint);
+
+// The tensor that is added to logits: a tied masked language model's has a name of its own, an untied one's is the head's bias. Empty: none.
+std::string head_bias_of(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint);
+
+// Whether the checkpoint has the hidden layer of a sequence classifier, with which adapters may classify (BERT's pooler).
+bool has_hidden_layer(const ModelLayout& layout, const Checkpoint& checkpoint);
 
 // Checks that the checkpoint has every tensor of the layout in the right shape and a float dtype. Throws std::runtime_error that names
 // file, tensor and both shapes. Returns the names of unused tensors, except buffers that transformers ignores, too.

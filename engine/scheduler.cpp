@@ -14,6 +14,7 @@ std::int64_t blocks_for(std::int64_t tokens, std::int64_t block_size) { return (
 
 // How many of the rows [begin, begin + rows) need logits.
 std::int64_t sample_rows_of(const SequenceView& sequence, std::int64_t begin, std::int64_t rows) {
+    if (sequence.whole) return rows > 0 ? sequence.mask_rows : 0;
     std::int64_t count = 0;
     if (sequence.score_begin) {
         const std::int64_t first = std::max(begin, *sequence.score_begin);
@@ -31,6 +32,7 @@ struct Budget {
 
     // The most rows of this sequence from its computed ones on that the limits allow.
     std::int64_t rows_for(const SequenceView& sequence) const {
+        if (sequence.whole) return sequence.known <= rows && sequence.mask_rows <= sample_rows ? sequence.known : 0;
         std::int64_t count = std::min(sequence.known - sequence.computed, rows);
         const std::int64_t excess = sample_rows_of(sequence, sequence.computed, count) - sample_rows;
         if (excess > 0) count -= excess;  // rows that need logits come last, so each row less is one of them
@@ -109,6 +111,8 @@ public:
             }
             const std::int64_t rows = rows_for(next);
             if (rows == 0 && next.large && others_waiting_ > 0) continue;
+            // A shorter text may fit. The first one starts at the latest in the next step, if no other sequence runs on.
+            if (rows == 0 && next.whole && running_.empty() && !plan_.starting.empty()) continue;
             if (rows == 0) return;
             const std::int64_t new_blocks = blocks_for(next.computed + rows, limits_.block_size) - next.blocks;
             plan_.starting.push_back({i, rows, new_blocks});
@@ -143,7 +147,10 @@ private:
     }
     std::int64_t rows_for(const SequenceView& sequence) const {
         const std::int64_t rows = budget_.rows_for(sequence);
-        return sequence.large ? std::min(rows, of_large_.rows_for(sequence)) : rows;
+        if (!sequence.large) return rows;
+        // The last text within the share may go beyond it, as it cannot be cut.
+        if (sequence.whole) return of_large_.rows > 0 ? rows : 0;
+        return std::min(rows, of_large_.rows_for(sequence));
     }
 
     // False if the sequence itself was preempted.

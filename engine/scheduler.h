@@ -22,6 +22,8 @@ struct SequenceView {
     bool samples = true;                      // the row of its last known token needs logits
     std::optional<std::int64_t> score_begin;  // rows from here to score_end (exclusive) need logits, too
     std::int64_t score_end = 0;
+    bool whole = false;                        // one step must compute all its tokens, and then it ends
+    std::int64_t mask_rows = 0;                // whole: how many of its rows need logits
     std::span<const BlockHash> blocks_ahead;   // hashes of the full blocks of known tokens from `computed` on, for the prefix index
     std::span<const BlockHash> blocks_queued;  // running: hashes of the full blocks that queued steps complete
     bool next_is_reusable = false;             // waiting: the first of blocks_ahead may come from the index

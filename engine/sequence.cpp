@@ -28,7 +28,7 @@ Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash
     result.id = request_.id;
     result.prompt_tokens = prompt_tokens();
     result.finish = FinishReason::length;
-    detokenizer_.prime(tokens);
+    if (draws()) detokenizer_.prime(tokens);
 }
 
 const std::string& Sequence::adapter_hash() const {
@@ -37,7 +37,7 @@ const std::string& Sequence::adapter_hash() const {
 }
 
 std::int64_t Sequence::known() const {
-    if (draws() || !request_.final_targets.empty()) return static_cast<std::int64_t>(tokens.size());
+    if (draws() || request_.pooling || !request_.final_targets.empty()) return static_cast<std::int64_t>(tokens.size());
     return request_.score_begin ? prompt_tokens() - 1 : 0;
 }
 
@@ -57,6 +57,7 @@ std::span<const BlockHash> Sequence::blocks_between(std::int64_t from, std::int6
 }
 
 std::int64_t Sequence::reusable_tokens() const {
+    if (whole || (request_.pooling && pooled_rows != PooledRows::last)) return 0;
     const std::int64_t all_but_last = known() - 1;
     const SequenceView seen = view();
     return std::max<std::int64_t>(0, seen.score_begin ? std::min(all_but_last, *seen.score_begin) : all_but_last);
@@ -70,6 +71,8 @@ SequenceView Sequence::view() const {
     view.computed = launched();
     view.blocks = static_cast<std::int64_t>(blocks.size());
     view.samples = draws() || !request_.final_targets.empty();
+    view.whole = whole;
+    view.mask_rows = std::ssize(request_.mask_positions);
     if (request_.score_begin) {
         // After a preemption, rows whose scores are known are not scored again.
         const std::int64_t next = *request_.score_begin + static_cast<std::int64_t>(result.scores.size());

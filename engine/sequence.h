@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/block_pool.h"
+#include "engine/model.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/stopping.h"
@@ -43,6 +44,10 @@ public:
     // What became certain since the last call: text with its log-probabilities, and the prompt's scores.
     Delta take_delta(bool final);
     Result take_result();
+
+    // Of a request that pools: the tokens whose hidden states are wanted, and whether one step must compute all of them.
+    PooledRows pooled_rows = PooledRows::all;
+    bool whole = false;
 
     std::vector<TokenId> tokens;  // prompt, then drawn
     std::int64_t computed = 0;    // tokens whose KV entries were written by steps that were read

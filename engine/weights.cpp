@@ -297,9 +297,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) {
                             "with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                             (folder / pickle).string()));
         }
-        throw std::runtime_error(
-            fmt::format("{}: the folder has neither model.safetensors nor model.safetensors.index.json; fetch the model's weights",
-                        folder.string()));
+        throw std::runtime_error(fmt::format(
+            "{}: the folder has neither model.safetensors nor model.safetensors.index.json; fetch the model's weights", folder.string()));
     }
 }
 
@@ -314,7 +313,12 @@ void Checkpoint::add_file(const std::filesystem::path& path) {
 const Tensor* Checkpoint::find(std::string_view name, std::string_view prefix) const {
     const Tensor* tensor = find_tensor(tensors_, name);
     if (tensor == nullptr && name.starts_with(prefix)) tensor = find_tensor(tensors_, name.substr(prefix.size()));
-    return tensor;
+    if (tensor != nullptr) return tensor;
+    constexpr std::array old_ends = {std::pair("LayerNorm.weight", "gamma"), std::pair("LayerNorm.bias", "beta")};
+    for (const auto& [end, old] : old_ends) {
+        if (name.ends_with(end)) return find(std::string(name.substr(0, name.rfind('.') + 1)) + old, prefix);
+    }
+    return nullptr;
 }
 
 const std::string& Checkpoint::file_of(const Tensor& tensor) const {

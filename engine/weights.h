@@ -63,7 +63,8 @@ public:
     // missing shard, an index that disagrees with the shards.
     explicit Checkpoint(const std::filesystem::path& folder);
 
-    // The tensor of that name, with or without the prefix (such as "model.") that some files lack; nullptr if there is none.
+    // The tensor of that name, with or without the prefix (such as "model.") that some files lack, and of norms also by the names that old
+    // files have (LayerNorm.gamma and .beta for .weight and .bias); nullptr if there is none.
     const Tensor* find(std::string_view name, std::string_view prefix) const;
     const std::vector<Tensor>& tensors() const { return tensors_; }  // of all files, by name
     // The file that contains a tensor of this checkpoint.

@@ -122,6 +122,7 @@ public:
     void activation(const ActivationArgs& args) { run(&args); }
     void activated_matmul(const ActivatedMatmulArgs& args) { run(&args); }
     void gather_rows(const GatherRowsArgs& args) { run(&args); }
+    void pool(const PoolArgs& args) { run(&args); }
     void sample(const SampleArgs& args) { run(&args); }
     // Any of these ops.
     void run(const Op& op);

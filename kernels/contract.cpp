@@ -86,6 +86,10 @@ void check(const EmbedArgs& args, const BegunStep& step) {
     checks.equal("out.columns", args.out.columns, "tokens.in_features", args.tokens.in_features());
     const std::int64_t vocabulary = args.tokens.out_features();
     for (const TokenId token : args.step.tokens) checks.within("a token", token, vocabulary);
+    if (args.types != nullptr) {
+        checks.equal("types.in_features", args.types->in_features(), "tokens.in_features", args.tokens.in_features());
+        for (const std::int32_t type : args.step.token_types) checks.within("a token type", type, args.types->out_features());
+    }
     if (args.positions == nullptr) return;
     checks.equal("positions.in_features", args.positions->in_features(), "tokens.in_features", args.tokens.in_features());
     const std::int64_t positions = args.positions->out_features();
@@ -98,6 +102,10 @@ void check(const NormArgs& args, const BegunStep&) {
     checks.float32("in", args.in);
     checks.equal("out.rows", args.out.rows, "in.rows", args.in.rows);
     checks.equal("out.columns", args.out.columns, "in.columns", args.in.columns);
+    if (args.kind == NormKind::none) {
+        CHECK(args.weight.empty() && args.bias.empty(), "norm: there is a weight or a bias, and nothing to normalize");
+        return;
+    }
     checks.equal("weight.size", args.weight.size, "in.columns", args.in.columns);
     checks.optional("bias.size", args.bias, "in.columns", args.in.columns);
 }
@@ -186,6 +194,15 @@ void check(const AttentionArgs& args, const BegunStep& step) {
     checks.equal("out.rows", args.out.rows, "step.rows", args.step.rows);
     checks.equal("out.columns", args.out.columns, "heads * head_dim", args.heads * args.head_dim);
     if (args.window) checks.positive("window", *args.window);
+    if (const Matrix& bias = args.bias_by_distance; bias.rows > 0) {
+        checks.float32("bias_by_distance", bias);
+        checks.equal("bias_by_distance.rows", bias.rows, "heads", args.heads);
+        CHECK(bias.stride >= bias.columns + step.block_size,
+              "attention: bias_by_distance has no room for a block of tokens after its rows");
+        for (const StepSequence& sequence : args.step.sequences) {
+            checks.within("a distance", sequence.position + sequence.row_count - 1, (bias.columns + 1) / 2);
+        }
+    }
     const std::int64_t blocks = args.cache.blocks();
     for (const StepSequence& sequence : args.step.sequences) {
         for (const BlockId block : sequence.blocks) checks.within("a block", block, blocks);
@@ -222,6 +239,19 @@ void check(const GatherRowsArgs& args, const BegunStep& step) {
     checks.equal("out.rows", args.out.rows, "step.sample_rows.size", std::ssize(args.step.sample_rows));
     checks.equal("out.columns", args.out.columns, "in.columns", args.in.columns);
     for (const std::int32_t row : args.step.sample_rows) checks.within("a sample row", row, args.in.rows);
+}
+
+void check(const PoolArgs& args, const BegunStep&) {
+    const Checks checks = checks_of(args);
+    checks.float32("out", args.out);
+    checks.float32("in", args.in);
+    checks.equal("out.columns", args.out.columns, "in.columns", args.in.columns);
+    checks.equal("segments.size", std::ssize(args.segments), "out.rows", args.out.rows);
+    checks.equal("factors.size", std::ssize(args.factors), "out.rows", args.out.rows);
+    for (const PoolSegment& segment : args.segments) {
+        checks.positive("a segment's row_count", segment.row_count);
+        checks.group(segment.row_begin, segment.row_count, args.in.rows);
+    }
 }
 
 void check(const SampleArgs& args, const BegunStep&) {
@@ -309,6 +339,7 @@ void check_step(const StepInputs& step, const StepLimits& limits) {
     constexpr Checks checks{"begin_step"};
     checks.equal("tokens.size", std::ssize(step.tokens), "rows", step.rows);
     checks.equal("positions.size", std::ssize(step.positions), "rows", step.rows);
+    if (!step.token_types.empty()) checks.equal("token_types.size", std::ssize(step.token_types), "rows", step.rows);
     std::int64_t row_end = 0;
     for (const StepSequence& sequence : step.sequences) {
         CHECK(sequence.row_count >= 0 && sequence.position >= 0,

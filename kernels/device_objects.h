@@ -33,7 +33,8 @@ struct WeightPart {
 // gate_up: two parts of equal size, which a gated activated_matmul reads side by side.
 // embedding: a table of tokens or positions, or the head, which may be the same table. Its errors show in every token, so formats may store
 // it in more bits than projections (WeightFormat::embeddings).
-enum class WeightRole : std::uint8_t { projection, gate_up, embedding };
+// exact: float32, whatever the storage format, such as a classifier's few outputs.
+enum class WeightRole : std::uint8_t { projection, gate_up, embedding, exact };
 
 // y = W x with W [out_features, in_features], in the layout and format that the backend's matmul reads; made by Packer::pack_weight.
 class PackedWeight {

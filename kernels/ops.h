@@ -33,6 +33,7 @@ struct StepInputs {
     std::span<const TokenId> tokens{};            // [rows]; any token for rows in `drawn`
     std::span<const DrawnRow> drawn{};            // empty unless steps_queued_max() > 1
     std::span<const std::int32_t> positions{};    // [rows]
+    std::span<const std::int32_t> token_types{};  // [rows], or empty: all 0
     std::span<const std::int32_t> rope_rows{};    // [rows] row of the rope table for that token
     std::span<const StepSequence> sequences{};    // in row order, covering all rows
     std::span<const std::int32_t> sample_rows{};  // rows whose logits are wanted, ascending
@@ -43,18 +44,20 @@ struct EmbedArgs {
     Matrix out;                               // [rows, hidden] float32
     const PackedWeight& tokens;               // [vocabulary, hidden]; the same object as a tied head
     const PackedWeight* positions = nullptr;  // [positions, hidden], learned positions (GPT-2)
+    const PackedWeight* types = nullptr;      // [token types, hidden] (BERT)
     const StepInputs& step;
 };
 
-enum class NormKind : std::uint8_t { rms, layer };
+enum class NormKind : std::uint8_t { rms, layer, none };
 struct NormArgs {
     static constexpr const char* op_name = "norm";
-    NormKind kind = NormKind::rms;
-    Matrix out;     // [rows, hidden]
-    Matrix in;      // [rows, hidden] float32
-    Vector weight;  // [hidden]
-    Vector bias;    // [hidden] or empty
+    NormKind kind = NormKind::rms;  // none: the rows are only converted to the format of `out`
+    Matrix out;                     // [rows, hidden]
+    Matrix in;                      // [rows, hidden] float32
+    Vector weight;                  // [hidden]; empty for none
+    Vector bias;                    // [hidden] or empty
     float epsilon = 0.0F;
+    bool in_place = false;  // the normalized rows replace those of `in`, too (norms after the residual, as in BERT)
 };
 
 struct MatmulArgs {
@@ -108,7 +111,10 @@ struct RopeStoreArgs {
     const StepInputs& step;
 };
 
-// Causal softmax(q k' * scale) v over the cached blocks, grouped queries: query head h reads kv head h / (heads / kv_heads).
+// Which tokens of its sequence a token sees: itself and those before it, or all of this step's.
+enum class AttentionMask : std::uint8_t { causal, full };
+
+// softmax(q k' * scale + bias) v over the cached blocks, grouped queries: query head h reads kv head h / (heads / kv_heads).
 struct AttentionArgs {
     static constexpr const char* op_name = "attention";
     Matrix out;  // [rows, heads * head_dim]
@@ -117,13 +123,17 @@ struct AttentionArgs {
     std::int64_t kv_heads = 0;
     std::int64_t head_dim = 0;
     float scale = 0.0F;
-    std::optional<std::int64_t> window;  // a token sees itself and the window - 1 before it
+    AttentionMask mask = AttentionMask::causal;
+    std::optional<std::int64_t> window;  // a token sees itself, the window - 1 before it and, if the mask is full, as many after it
+    // For each head a bias of each distance from a token to one that it sees (MPNet): column d + `context` - 1 is of distance d, from
+    // -(context - 1) to context - 1, where columns = 2 * context - 1. No rows: no bias.
+    Matrix bias_by_distance;  // [heads, 2 * context - 1] float32, with a stride of at least `columns` + one block of tokens
     const KvCache& cache;
     std::int64_t layer = 0;
     const StepInputs& step;
 };
 
-enum class ActivationKind : std::uint8_t { silu, gelu, gelu_tanh, relu };
+enum class ActivationKind : std::uint8_t { silu, gelu, gelu_tanh, relu, tanh };
 struct ActivationArgs {
     static constexpr const char* op_name = "activation";
     ActivationKind kind = ActivationKind::silu;
@@ -152,6 +162,22 @@ struct GatherRowsArgs {
     Matrix out;  // [step.sample_rows.size(), columns]
     Matrix in;   // [rows, columns], in the format of out
     const StepInputs& step;
+};
+
+// Consecutive rows that become one: the rows of a text, or some of them.
+struct PoolSegment {
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;  // at least 1
+};
+// sum: of the rows, in their order; weighted_sum: row i (from 1) counts i times; max: the largest of each column.
+enum class PoolKind : std::uint8_t { sum, weighted_sum, max };
+struct PoolArgs {
+    static constexpr const char* op_name = "pool";
+    PoolKind kind = PoolKind::sum;
+    Matrix out;  // [segments, columns] float32
+    Matrix in;   // [rows, columns] float32
+    std::span<const PoolSegment> segments{};
+    std::span<const float> factors{};  // [segments] that each pooled row is multiplied by
 };
 
 struct TokenBias {
@@ -212,7 +238,8 @@ struct SampleArgs {
 
 // One call of an op. A new op is a struct above, an alternative here and a function of Backend.
 using Op = std::variant<const EmbedArgs*, const NormArgs*, const MatmulArgs*, const LoraArgs*, const GroupBiasArgs*, const RopeStoreArgs*,
-                        const AttentionArgs*, const ActivationArgs*, const ActivatedMatmulArgs*, const GatherRowsArgs*, const SampleArgs*>;
+                        const AttentionArgs*, const ActivationArgs*, const ActivatedMatmulArgs*, const GatherRowsArgs*, const PoolArgs*,
+                        const SampleArgs*>;
 inline const char* name_of(const Op& op) {
     return std::visit([](const auto* args) { return args->op_name; }, op);
 }

@@ -156,6 +156,11 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.step_rows_max = std::max(step_tokens_of(settings, backend_->info()), settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
     const std::int64_t context = context_that_fits(settings, *backend_);
+    if (load_config(settings.model).is_encoder) {
+        // A step computes whole texts, and as many as its tokens hold.
+        options_.step_rows_max = std::max(options_.step_rows_max, context);
+        options_.sequences_max = std::max(options_.sequences_max, options_.step_rows_max / 4);
+    }
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max(), context);
     divide_memory(wishes);
     replace_engine(options_);

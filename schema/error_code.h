@@ -33,6 +33,7 @@ enum class ErrorCode : std::uint8_t {
     // The model, or what the prompt means to it.
     model_not_found,
     adapter_refused,
+    unsupported_by_model,
     no_chat_template,
     chat_template_failed,
     invalid_text,
@@ -71,9 +72,7 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
     using enum ErrorCode;
     constexpr auto no_response = std::nullopt;
     switch (code) {
-        case null_value:
-            return ErrorRow{"null_value", 400, "The Kafka record has a null value.",
-                            "Send the job as the record's value."};
+        case null_value: return ErrorRow{"null_value", 400, "The Kafka record has a null value.", "Send the job as the record's value."};
         case unreadable_record:
             return ErrorRow{"unreadable_record", 400,
                             "The Kafka record is damaged or has an unknown codec, and `lorry offsets skip` gave it up.",
@@ -85,8 +84,7 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
             return ErrorRow{"job_too_large", 413, "The job asks for more tokens or memory than one job may take.",
                             "Ask for fewer sequences, tokens or log-probabilities, or raise `in_flight_tokens` or `in_flight_bytes`."};
         case invalid_json:
-            return ErrorRow{"invalid_json", 400, "The job is not a JSON object.",
-                            "Send one JSON object in each record or line."};
+            return ErrorRow{"invalid_json", 400, "The job is not a JSON object.", "Send one JSON object in each record or line."};
         case invalid_custom_id:
             return ErrorRow{"invalid_custom_id", 400, "`custom_id` is missing, empty, not a string or longer than 512 bytes.",
                             "Give each job a `custom_id` of 1 to 512 bytes."};
@@ -106,17 +104,13 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
         case missing_field:
             return ErrorRow{"missing_field", 400, "A required field is missing or null.", "Add the field that the message names."};
         case invalid_type:
-            return ErrorRow{"invalid_type", 400, "A field's value has the wrong JSON type.",
-                            "Send the type that the message names."};
+            return ErrorRow{"invalid_type", 400, "A field's value has the wrong JSON type.", "Send the type that the message names."};
         case invalid_value:
-            return ErrorRow{"invalid_value", 400, "A field's value is not allowed.",
-                            "Send a value that the message allows."};
+            return ErrorRow{"invalid_value", 400, "A field's value is not allowed.", "Send a value that the message allows."};
         case unsupported_field:
-            return ErrorRow{"unsupported_field", 400, "A field, or this value of it, is unknown or not supported.",
-                            "Leave the field out."};
+            return ErrorRow{"unsupported_field", 400, "A field, or this value of it, is unknown or not supported.", "Leave the field out."};
         case unsupported_url:
-            return ErrorRow{"unsupported_url", 400, "Lorry does not serve this `url`.",
-                            "Use one of the urls that the message lists."};
+            return ErrorRow{"unsupported_url", 400, "Lorry does not serve this `url`.", "Use one of the urls that the message lists."};
 
         case model_not_found:
             return ErrorRow{"model_not_found", 404, "`model` is neither the base model nor an adapter that the worker knows.",
@@ -124,24 +118,20 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
         case adapter_refused:
             return ErrorRow{"adapter_refused", 400, "The adapter exists and cannot be used with this base model.",
                             "The message and `lorry check-model` say why. Correct the adapter."};
+        case unsupported_by_model:
+            return ErrorRow{"unsupported_by_model", 400, "The model cannot do what the `url` asks, such as embeddings of a classifier.",
+                            "Use a url that the message names, or another model."};
         case no_chat_template:
             return ErrorRow{"no_chat_template", 400, "The job is a chat and the model has no chat template.",
                             "Use `/v1/completions`, or a model with a chat template."};
         case chat_template_failed:
             return ErrorRow{"chat_template_failed", 400, "The model's chat template refused the messages, failed, or exceeded its limits.",
                             "The message names the reason. Change the messages or the template."};
-        case invalid_text:
-            return ErrorRow{"invalid_text", 400, "A text is not UTF-8, or cannot be tokenized.",
-                            "Send valid UTF-8."};
+        case invalid_text: return ErrorRow{"invalid_text", 400, "A text is not UTF-8, or cannot be tokenized.", "Send valid UTF-8."};
         case unknown_token:
-            return ErrorRow{"unknown_token", 400, "A token id is not in the model's vocabulary.",
-                            "Send token ids that the model has."};
-        case empty_prompt:
-            return ErrorRow{"empty_prompt", 400, "The prompt has no tokens.",
-                            "Send a prompt that is not empty."};
-        case empty_choice:
-            return ErrorRow{"empty_choice", 400, "A choice has no tokens.",
-                            "Leave the choice out, or give it some text."};
+            return ErrorRow{"unknown_token", 400, "A token id is not in the model's vocabulary.", "Send token ids that the model has."};
+        case empty_prompt: return ErrorRow{"empty_prompt", 400, "The prompt has no tokens.", "Send a prompt that is not empty."};
+        case empty_choice: return ErrorRow{"empty_choice", 400, "A choice has no tokens.", "Leave the choice out, or give it some text."};
         case context_length_exceeded:
             return ErrorRow{"context_length_exceeded", 400, "Prompt and requested tokens exceed the model's context or its KV cache.",
                             "Shorten the prompt or ask for fewer tokens; if the KV cache is the limit, raise `kv_memory`."};

@@ -106,9 +106,13 @@ std::unique_ptr<PackedWeight> CpuBackend::do_pack_weight(std::span<const WeightP
 std::unique_ptr<PackedLora> CpuBackend::do_pack_lora(std::span<const LoraPart> parts) { return pack_lora_at(weight_arena_, parts); }
 
 std::unique_ptr<PackedWeight> CpuBackend::pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const {
+    const PackOptions options{.place = &place, .apart = role == WeightRole::gate_up};
+    if (role == WeightRole::exact) {
+        const PanelShape shape{.storage = Storage::float32, .width = kernels_.panel_width};
+        return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), nullptr, Format::float32);
+    }
     const bool is_embedding = role == WeightRole::embedding;
     const DotKernels* const dot = is_embedding ? embedding_dot_ : dot_;
-    const PackOptions options{.place = &place, .apart = role == WeightRole::gate_up};
     // An input row of fewer elements than a group has no room for its scale, and int8 would not pay off either.
     if (dot == nullptr || parts.front().in_features < dot->group) {
         const PanelShape shape{.storage = storage_of(storage_.weights), .width = kernels_.panel_width};
@@ -251,17 +255,25 @@ void CpuBackend::load_row(const Matrix& in, std::int64_t row, float* to) const {
 void CpuBackend::execute(const EmbedArgs& args) {
     const Panels& tokens = static_cast<const CpuWeight&>(args.tokens).panels();
     float* const out = floats(args.out);
-    const Panels* const positions = args.positions == nullptr ? nullptr : &static_cast<const CpuWeight&>(*args.positions).panels();
+    const auto panels_of = [](const PackedWeight* table) {
+        return table == nullptr ? nullptr : &static_cast<const CpuWeight&>(*table).panels();
+    };
+    const Panels* const positions = panels_of(args.positions);
+    const Panels* const types = panels_of(args.types);
+    const std::span<const std::int32_t> type_of = args.step.token_types;
     run_rows(args.out.rows, args.out.columns * 4, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t row = begin; row < end; ++row) {
-            unpack_row(tokens, args.step.tokens[static_cast<std::size_t>(row)], out + row * args.out.stride, false);
-            if (positions == nullptr) continue;
-            unpack_row(*positions, args.step.positions[static_cast<std::size_t>(row)], out + row * args.out.stride, true);
+            const auto at = static_cast<std::size_t>(row);
+            float* const to = out + row * args.out.stride;
+            unpack_row(tokens, args.step.tokens[at], to, false);
+            if (types != nullptr) unpack_row(*types, type_of.empty() ? 0 : type_of[at], to, true);
+            if (positions != nullptr) unpack_row(*positions, args.step.positions[at], to, true);
         }
     });
 }
 
 void CpuBackend::execute(const NormArgs& args) {
+    if (args.kind == NormKind::none) return store_rows(args.in, args.out);
     const NormTask task{.subtract_mean = args.kind == NormKind::layer,
                         .in = floats(args.in),
                         .in_stride = args.in.stride,
@@ -269,7 +281,9 @@ void CpuBackend::execute(const NormArgs& args) {
                         .bias = floats(args.bias),
                         .epsilon = args.epsilon,
                         .columns = args.in.columns};
-    run_row_kernel(kernels_.norm, task, args.out, args.in.columns);
+    if (!args.in_place) return run_row_kernel(kernels_.norm, task, args.out, args.in.columns);
+    run_row_kernel(kernels_.norm, task, args.in, args.in.columns);
+    store_rows(args.in, args.out);
 }
 
 void CpuBackend::execute(const GroupBiasArgs& args) {
@@ -322,6 +336,30 @@ void CpuBackend::execute(const GatherRowsArgs& args) {
         const std::int64_t from = args.step.sample_rows[static_cast<std::size_t>(row)];
         std::memcpy(row_of(args.out, row), row_of(args.in, from), bytes);
     }
+}
+
+void CpuBackend::execute(const PoolArgs& args) {
+    const std::int64_t columns = args.in.columns;
+    run_rows(args.out.rows, args.in.rows / std::max<std::int64_t>(args.out.rows, 1) * columns,
+             [&](std::int64_t begin, std::int64_t end, int) {
+                 for (std::int64_t at = begin; at < end; ++at) {
+                     const PoolSegment& segment = args.segments[static_cast<std::size_t>(at)];
+                     float* const to = floats(args.out) + at * args.out.stride;
+                     const float* from = floats(args.in) + segment.row_begin * args.in.stride;
+                     std::copy_n(from, columns, to);
+                     for (std::int64_t row = 1; row < segment.row_count; ++row) {
+                         from += args.in.stride;
+                         const float weight = args.kind == PoolKind::weighted_sum ? static_cast<float>(row + 1) : 1.0F;
+                         if (args.kind == PoolKind::max) {
+                             for (std::int64_t i = 0; i < columns; ++i) to[i] = std::max(to[i], from[i]);
+                         } else {
+                             for (std::int64_t i = 0; i < columns; ++i) to[i] += from[i] * weight;
+                         }
+                     }
+                     const float factor = args.factors[static_cast<std::size_t>(at)];
+                     for (std::int64_t i = 0; i < columns; ++i) to[i] *= factor;
+                 }
+             });
 }
 
 void CpuBackend::execute(const SampleArgs& args) {

@@ -63,6 +63,7 @@ private:
     void execute(const ActivationArgs& args);
     void execute(const ActivatedMatmulArgs& args);
     void execute(const GatherRowsArgs& args);
+    void execute(const PoolArgs& args);
     void execute(const SampleArgs& args);
 
     // Rows [row_begin, row_begin + rows) and panels [panel_begin, panel_end) of one low-rank product.
@@ -100,10 +101,10 @@ private:
         DotMatmulKernel dot = nullptr;           // null where inputs are float32
         ActivatedDotKernel activated = nullptr;  // null: an activation is an op of its own
         CacheBlock block = {};
-        std::int64_t scratch_bytes = 0;          // per thread, for a panel's weights
-        std::int64_t parked_bytes = 0;           // per thread, for sums that wait for the next inputs
-        std::int64_t sums = 0;                   // floats per thread, for the input of an activation or for updates that are added to it
-        LoraUpdates updates = {};                // added before an activation
+        std::int64_t scratch_bytes = 0;  // per thread, for a panel's weights
+        std::int64_t parked_bytes = 0;   // per thread, for sums that wait for the next inputs
+        std::int64_t sums = 0;           // floats per thread, for the input of an activation or for updates that are added to it
+        LoraUpdates updates = {};        // added before an activation
     };
     // The part of a matmul that one thread computes at a time.
     struct MatmulPiece {

@@ -9,7 +9,7 @@
 
 namespace lorry::kernels::cpu {
 
-enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu };
+enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu, tanh };
 
 // How the elements of a weight's panels are stored; pack.cpp has a row for each.
 enum class Storage : std::uint8_t { float32, bfloat16, int8, int4 };
@@ -144,12 +144,17 @@ struct AttentionTask {
     const std::int32_t* blocks = nullptr;
     std::int64_t position = 0;  // of the first row
     std::int64_t positions = 0;
-    std::int64_t window = 0;  // tokens a position sees, itself included; a full context sees position + 1
+    std::int64_t tokens = 0;  // of the sequence: those from here on are not seen
+    std::int64_t window = 0;  // tokens a position sees up to and including itself; a full context has position + 1
+    std::int64_t ahead = 0;   // tokens after its own that a position sees; 0: causal
     std::int64_t group = 0;   // query heads per kv head
     std::int64_t head_dim = 0;
     std::int64_t value_stride = 0;  // elements per token in the values
     float scale = 0.0F;
-    float* out = nullptr;  // [positions, group * head_dim]
+    // Null, or of the first position and head: added to its scores of tokens 0, 1, …. Each position's begins one float before the last's.
+    const float* bias = nullptr;
+    std::int64_t bias_stride = 0;  // from a head to the next
+    float* out = nullptr;          // [positions, group * head_dim]
     std::int64_t out_stride = 0;
     std::byte* out_bfloat16 = nullptr;  // not null: bfloat16, instead of out; only if the kernel can (attention_writes_bfloat16)
     float* scores = nullptr;            // scratch: [positions * group, score_stride]

@@ -26,6 +26,7 @@ inline Activation kind_of(ActivationKind kind) {
         case ActivationKind::gelu: return Activation::gelu;
         case ActivationKind::gelu_tanh: return Activation::gelu_tanh;
         case ActivationKind::relu: return Activation::relu;
+        case ActivationKind::tanh: return Activation::tanh;
     }
     return Activation::relu;
 }

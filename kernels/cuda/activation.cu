@@ -17,6 +17,7 @@ __device__ float activate(ActivationKind kind, float x) {
         case ActivationKind::gelu: return 0.5F * x * (1.0F + erff(x * half_root));
         case ActivationKind::gelu_tanh: return 0.5F * x * (1.0F + tanhf(tanh_scale * (x + 0.044715F * x * x * x)));
         case ActivationKind::relu: return x < 0.0F ? 0.0F : x;  // keeps NaN
+        case ActivationKind::tanh: return tanhf(x);
     }
     return x;
 }

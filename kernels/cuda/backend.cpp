@@ -112,6 +112,7 @@ std::unique_ptr<PackedWeight> CudaBackend::do_pack_weight(std::span<const Weight
 std::unique_ptr<PackedLora> CudaBackend::do_pack_lora(std::span<const LoraPart> parts) { return pack_lora_at(own_place_, parts); }
 
 std::unique_ptr<PackedWeight> CudaBackend::pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const {
+    CHECK(role != WeightRole::exact, no_pooling);
     const Quantization stored = role == WeightRole::embedding ? weight_format(quantize_).embeddings : quantize_;
     return std::make_unique<CudaWeight>(parts, weight_format(stored).input.value_or(weights_), place);
 }
@@ -155,8 +156,7 @@ void CudaBackend::do_begin_step(const StepInputs& inputs) {
         }
         sequence_blocks_.insert(sequence_blocks_.end(), sequence.blocks.begin(), sequence.blocks.end());
     }
-    CHECK(steps_begun_ - steps_finished_ < steps_queued_max(),
-          "begin_step: at most steps_queued_max() steps are begun and not finished");
+    CHECK(steps_begun_ - steps_finished_ < steps_queued_max(), "begin_step: at most steps_queued_max() steps are begun and not finished");
     settle();
     if (steps_finished_ < steps_begun_) note_end(step());
     ++steps_begun_;
@@ -249,6 +249,7 @@ void CudaBackend::execute(const EmbedArgs& args) {
     const auto& tokens = static_cast<const CudaWeight&>(args.tokens);
     const auto* const positions = static_cast<const CudaWeight*>(args.positions);
     CHECK(tokens.input_format() == weights_, "embed: tables are not quantized");
+    CHECK(args.types == nullptr, no_pooling);
     if (args.out.rows == 0) return;
     launch(EmbedTask{.out = view_of(args.out),
                      .tokens = tokens.view(),
@@ -260,6 +261,7 @@ void CudaBackend::execute(const EmbedArgs& args) {
 }
 
 void CudaBackend::execute(const NormArgs& args) {
+    CHECK(args.kind != NormKind::none && !args.in_place, no_pooling);
     if (args.in.rows == 0) return;
     launch(NormTask{.subtract_mean = args.kind == NormKind::layer,
                     .out = view_of(args.out),
@@ -330,6 +332,8 @@ void CudaBackend::execute(const ActivationArgs& args) {
                           .rows = int_of(rows_of(args.out, args.in)),
                           .width = int_of(args.out.columns)});
 }
+
+void CudaBackend::execute(const PoolArgs&) { CHECK(false, no_pooling); }
 
 void CudaBackend::execute(const GatherRowsArgs& args) {
     if (args.out.rows == 0) return;

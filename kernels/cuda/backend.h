@@ -20,6 +20,9 @@
 
 namespace lorry::kernels::cuda {
 
+// Model::load refuses what needs these ops.
+inline constexpr const char* no_pooling = "the GPU has no kernels for encoders and pooling yet";
+
 class CudaBackend final : public Backend {
 public:
     // The KV cache and the inputs of matmuls have the format of the weights unless the options say fp8. Throws std::runtime_error if no GPU
@@ -62,6 +65,7 @@ private:
     void execute(const ActivationArgs& args);
     void execute(const ActivatedMatmulArgs& args) { run_matmul_then_activation(args); }
     void execute(const GatherRowsArgs& args);
+    void execute(const PoolArgs& args);
     void execute(const SampleArgs& args);
 
     static constexpr std::int64_t attention_works_most = 8;  // different work lists of a model

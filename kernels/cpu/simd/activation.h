@@ -24,6 +24,8 @@ struct Activate {
             // (1 + tanh(y)) / 2 = 1 / (1 + exp(-2 y)), with y = sqrt(2 / pi) (x + 0.044715 x^3)
             const Floats cubic = V::fma(x * x * x, V::all(0.044715F), x);
             return x / (Math::exp(cubic * -1.59576912F) + 1.0F);
+        } else if constexpr (kind == Activation::tanh) {
+            return 1.0F - 2.0F / (Math::exp(x * 2.0F) + 1.0F);
         } else {
             return x < 0.0F ? Floats{} : x;  // keeps NaN
         }
@@ -34,6 +36,7 @@ struct Activate {
             case Activation::silu: return value<Activation::silu>(x);
             case Activation::gelu: return value<Activation::gelu>(x);
             case Activation::gelu_tanh: return value<Activation::gelu_tanh>(x);
+            case Activation::tanh: return value<Activation::tanh>(x);
             case Activation::relu: break;
         }
         return value<Activation::relu>(x);
@@ -65,6 +68,7 @@ struct Activate {
             case Activation::gelu: return rows<Activation::gelu>(task, row_begin, row_end);
             case Activation::gelu_tanh: return rows<Activation::gelu_tanh>(task, row_begin, row_end);
             case Activation::relu: return rows<Activation::relu>(task, row_begin, row_end);
+            case Activation::tanh: return rows<Activation::tanh>(task, row_begin, row_end);
         }
     }
 };

@@ -1,4 +1,4 @@
-// Paged causal attention that reads KV blocks in place: the parts that all cache layouts share. Used by plain_attention.h,
+// Paged attention that reads KV blocks in place: the parts that all cache layouts share. Used by plain_attention.h,
 // paired_attention.h, tile_attention.h and int8_attention.h.
 //
 // Query rows (position, head of the group) share every load of keys and values. The scores of the whole visible context are kept, so that a
@@ -35,9 +35,12 @@ struct AttentionPlan {
         std::int64_t token_end;
         std::int64_t scores() const { return (block_end - block_first) * kv_block_size; }
     };
+    static std::int64_t last_seen(const AttentionTask& task, std::int64_t position) {
+        return position + task.ahead < task.tokens ? position + task.ahead : task.tokens - 1;
+    }
     static Span span_of(const AttentionTask& task) {
         const std::int64_t first = task.position + 1 > task.window ? task.position + 1 - task.window : 0;
-        const std::int64_t end = task.position + task.positions;
+        const std::int64_t end = last_seen(task, task.position + task.positions - 1) + 1;
         return {first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
     }
 
@@ -72,28 +75,35 @@ struct AttentionPlan {
         return task.scores + row * task.score_stride + (block - span.block_first) * kv_block_size;
     }
 
-    // The tokens that one row sees: [first, position].
+    // The tokens that one row sees: [first, last].
     struct Sight {
         std::int64_t first;
-        std::int64_t position;
-        bool hides(std::int64_t token) const { return token < first || token + lanes - 1 > position; }
+        std::int64_t last;
+        bool hides(std::int64_t token) const { return token < first || token + lanes - 1 > last; }
         // The scores of the tokens from `token` on, with -inf for unseen ones.
         [[gnu::always_inline]] Floats seen(Floats x, std::int64_t token) const {
             const Floats hidden = V::all(-__builtin_inff());
             const auto lane = V::ramp();
             const auto from = static_cast<std::int32_t>(first > token ? (first - token < lanes ? first - token : lanes) : 0);
-            const auto to = static_cast<std::int32_t>(position < token ? -1 : (position - token < lanes ? position - token : lanes));
+            const auto to = static_cast<std::int32_t>(last < token ? -1 : (last - token < lanes ? last - token : lanes));
             x = lane < V::all(from) ? hidden : x;
             return lane > V::all(to) ? hidden : x;
         }
     };
     static Sight sight_of(const AttentionTask& task, std::int64_t row) {
         const std::int64_t position = task.position + row / task.group;
-        return {position + 1 > task.window ? position + 1 - task.window : 0, position};
+        return {position + 1 > task.window ? position + 1 - task.window : 0, last_seen(task, position)};
     }
 
-    // Replaces the scores of tokens that the row does not see by -inf; returns the largest of the others.
+    static void add_bias(const AttentionTask& task, const Span& span, std::int64_t row) {
+        float* const scores = task.scores + row * task.score_stride;
+        const float* const bias = task.bias + row % task.group * task.bias_stride - row / task.group + span.block_first * kv_block_size;
+        for (std::int64_t i = 0; i < span.scores(); i += lanes) V::store(scores + i, V::load(scores + i) + V::load(bias + i));
+    }
+
+    // Replaces the scores of tokens that the row does not see by -inf, and adds the bias to the others; returns the largest of these.
     static float hide_unseen(const AttentionTask& task, const Span& span, std::int64_t row) {
+        if (task.bias != nullptr) add_bias(task, span, row);
         const Sight sight = sight_of(task, row);
         float* const scores = task.scores + row * task.score_stride;
         const std::int64_t origin = span.block_first * kv_block_size;

@@ -191,7 +191,7 @@ CONFIGS = {
         ["model_type", "mixtral"]),
     "experts-on-llama": (LLAMA, {"num_local_experts": 8, "num_experts_per_tok": 2}, ["num_local_experts", "8"]),
     "experts-on-qwen2": (QWEN2, {"num_experts": 60, "moe_intermediate_size": 52}, ["num_experts", "60"]),
-    "other-head": (LLAMA, {"architectures": ["LlamaForSequenceClassification"]}, ["architectures", "LlamaForSequenceClassification"]),
+    "other-head": (LLAMA, {"architectures": ["LlamaForQuestionAnswering"]}, ["architectures", "LlamaForQuestionAnswering"]),
     "encoder-decoder": (LLAMA, {"is_encoder_decoder": True}, ["is_encoder_decoder"]),
     "cross-attention": (GPT2, {"add_cross_attention": True}, ["add_cross_attention"]),
     "alibi": (LLAMA, {"alibi": True}, ["alibi"]),

@@ -1,0 +1,198 @@
+// The names of a checkpoint's modules, one ModuleNames for each naming style, with where norms and heads stand. A family refers to one in
+// model_config.cpp; model_layout.cpp spells the names out.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace lorry::engine {
+
+// The activation of a head's hidden layer: always the same, or what config.json says under a key.
+enum class HeadActivation : std::uint8_t { tanh, gelu, relu, hidden_activation, classifier_activation, pooler_activation };
+
+// A head: out = output(norm(activation(dense(x)))), where dense and its activation, and the norm, may be missing. Names are whole, or begin
+// with the prefix of ModuleNames.
+struct HeadNames {
+    const char* output = nullptr;  // nullptr: the family has no such head
+    const char* dense = nullptr;   // has a bias, unless the config says otherwise (ModernBERT's classifier_bias)
+    HeadActivation activation = HeadActivation::tanh;
+    const char* norm = nullptr;
+    // Of the output layer; of a masked language model's head, whose weight is tied to the embedding, the bias has this name alone.
+    bool output_bias = true;
+    const char* bias = nullptr;
+};
+
+// Where a layer's two norms stand: before attention and MLP, or after the residual was added (as in the first transformer, and BERT).
+enum class NormPlace : std::uint8_t { before, after };
+
+// Relative to the prefix or to a layer.
+struct ModuleNames {
+    const char* prefix;
+    const char* tokens;
+    const char* positions = nullptr;             // nullptr: none
+    const char* types = nullptr;                 // nullptr: none
+    const char* embedding_norm = nullptr;        // nullptr: none
+    const char* embedding_projection = nullptr;  // from an embedding size of its own to the hidden size (ELECTRA)
+    const char* distance_bias = nullptr;         // of attention scores, by buckets of distances (MPNet)
+    const char* layers;
+    NormPlace norm_place = NormPlace::before;
+    const char* attention_norm;
+    const char* mlp_norm;
+    const char* final_norm = nullptr;  // nullptr: the last layer's mlp_norm, which comes after the residual
+    std::array<const char*, 3> qkv;    // one name: the checkpoint has them fused
+    const char* q_norm = nullptr;      // nullptr: none
+    const char* k_norm = nullptr;
+    const char* output;
+    std::array<const char*, 2> gate_up;  // one name: not gated, or fused
+    bool gated = false;
+    const char* down;
+    const char* head = nullptr;  // of a causal language model, without the prefix
+    bool transposed = false;     // linear modules are stored [in, out] (Conv1D)
+    HeadNames sequence = {};     // …ForSequenceClassification
+    HeadNames tokens_head = {};  // …ForTokenClassification
+    HeadNames masked = {};       // …ForMaskedLM
+};
+
+inline constexpr HeadNames score_head{.output = "score", .output_bias = false};
+inline constexpr HeadNames plain_head{.output = "classifier"};
+
+inline constexpr ModuleNames gpt2_names{.prefix = "transformer.",
+                                        .tokens = "wte",
+                                        .positions = "wpe",
+                                        .layers = "h",
+                                        .attention_norm = "ln_1",
+                                        .mlp_norm = "ln_2",
+                                        .final_norm = "ln_f",
+                                        .qkv = {"attn.c_attn"},
+                                        .output = "attn.c_proj",
+                                        .gate_up = {"mlp.c_fc"},
+                                        .down = "mlp.c_proj",
+                                        .head = "lm_head",
+                                        .transposed = true,
+                                        .sequence = score_head};
+inline constexpr ModuleNames llama_names{.prefix = "model.",
+                                         .tokens = "embed_tokens",
+                                         .layers = "layers",
+                                         .attention_norm = "input_layernorm",
+                                         .mlp_norm = "post_attention_layernorm",
+                                         .final_norm = "norm",
+                                         .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+                                         .q_norm = "self_attn.q_norm",
+                                         .k_norm = "self_attn.k_norm",
+                                         .output = "self_attn.o_proj",
+                                         .gate_up = {"mlp.gate_proj", "mlp.up_proj"},
+                                         .gated = true,
+                                         .down = "mlp.down_proj",
+                                         .head = "lm_head",
+                                         .sequence = score_head,
+                                         .tokens_head = {.output = "score"}};
+
+// BERT and the families whose layers have its names.
+constexpr ModuleNames bert_like(const char* prefix) {
+    return {.prefix = prefix,
+            .tokens = "embeddings.word_embeddings",
+            .positions = "embeddings.position_embeddings",
+            .types = "embeddings.token_type_embeddings",
+            .embedding_norm = "embeddings.LayerNorm",
+            .layers = "encoder.layer",
+            .norm_place = NormPlace::after,
+            .attention_norm = "attention.output.LayerNorm",
+            .mlp_norm = "output.LayerNorm",
+            .qkv = {"attention.self.query", "attention.self.key", "attention.self.value"},
+            .output = "attention.output.dense",
+            .gate_up = {"intermediate.dense"},
+            .down = "output.dense"};
+}
+inline constexpr HeadNames roberta_sequence{.output = "classifier.out_proj", .dense = "classifier.dense"};
+inline constexpr HeadNames roberta_masked{.output = "lm_head.decoder",
+                                          .dense = "lm_head.dense",
+                                          .activation = HeadActivation::gelu,
+                                          .norm = "lm_head.layer_norm",
+                                          .bias = "lm_head.bias"};
+
+inline constexpr ModuleNames bert_names = [] {
+    ModuleNames names = bert_like("bert.");
+    names.sequence = {.output = "classifier", .dense = "bert.pooler.dense"};
+    names.tokens_head = plain_head;
+    names.masked = {.output = "cls.predictions.decoder",
+                    .dense = "cls.predictions.transform.dense",
+                    .activation = HeadActivation::hidden_activation,
+                    .norm = "cls.predictions.transform.LayerNorm",
+                    .bias = "cls.predictions.bias"};
+    return names;
+}();
+inline constexpr ModuleNames roberta_names = [] {
+    ModuleNames names = bert_like("roberta.");
+    names.sequence = roberta_sequence;
+    names.tokens_head = plain_head;
+    names.masked = roberta_masked;
+    return names;
+}();
+inline constexpr ModuleNames electra_names = [] {
+    ModuleNames names = bert_like("electra.");
+    names.embedding_projection = "embeddings_project";
+    names.sequence = {.output = "classifier.out_proj", .dense = "classifier.dense", .activation = HeadActivation::gelu};
+    names.tokens_head = plain_head;
+    names.masked = {.output = "generator_lm_head",
+                    .dense = "generator_predictions.dense",
+                    .activation = HeadActivation::gelu,
+                    .norm = "generator_predictions.LayerNorm",
+                    .bias = "generator_lm_head.bias"};
+    return names;
+}();
+inline constexpr ModuleNames mpnet_names = [] {
+    ModuleNames names = bert_like("mpnet.");
+    names.types = nullptr;
+    names.distance_bias = "encoder.relative_attention_bias";
+    names.attention_norm = "attention.LayerNorm";
+    names.qkv = {"attention.attn.q", "attention.attn.k", "attention.attn.v"};
+    names.output = "attention.attn.o";
+    names.sequence = roberta_sequence;
+    names.tokens_head = plain_head;
+    names.masked = roberta_masked;
+    return names;
+}();
+inline constexpr ModuleNames distilbert_names{
+    .prefix = "distilbert.",
+    .tokens = "embeddings.word_embeddings",
+    .positions = "embeddings.position_embeddings",
+    .embedding_norm = "embeddings.LayerNorm",
+    .layers = "transformer.layer",
+    .norm_place = NormPlace::after,
+    .attention_norm = "sa_layer_norm",
+    .mlp_norm = "output_layer_norm",
+    .qkv = {"attention.q_lin", "attention.k_lin", "attention.v_lin"},
+    .output = "attention.out_lin",
+    .gate_up = {"ffn.lin1"},
+    .down = "ffn.lin2",
+    .sequence = {.output = "classifier", .dense = "pre_classifier", .activation = HeadActivation::relu},
+    .tokens_head = plain_head,
+    .masked = {.output = "vocab_projector",
+               .dense = "vocab_transform",
+               .activation = HeadActivation::hidden_activation,
+               .norm = "vocab_layer_norm",
+               .bias = "vocab_projector.bias"}};
+// The first layer's attention norm is that of the embeddings.
+inline constexpr HeadNames modernbert_head{
+    .output = "classifier", .dense = "head.dense", .activation = HeadActivation::classifier_activation, .norm = "head.norm"};
+inline constexpr ModuleNames modernbert_names{.prefix = "model.",
+                                              .tokens = "embeddings.tok_embeddings",
+                                              .embedding_norm = "embeddings.norm",
+                                              .layers = "layers",
+                                              .attention_norm = "attn_norm",
+                                              .mlp_norm = "mlp_norm",
+                                              .final_norm = "final_norm",
+                                              .qkv = {"attn.Wqkv"},
+                                              .output = "attn.Wo",
+                                              .gate_up = {"mlp.Wi"},
+                                              .gated = true,
+                                              .down = "mlp.Wo",
+                                              .sequence = modernbert_head,
+                                              .tokens_head = modernbert_head,
+                                              .masked = {.output = "decoder",
+                                                         .dense = "head.dense",
+                                                         .activation = HeadActivation::classifier_activation,
+                                                         .norm = "head.norm",
+                                                         .bias = "decoder.bias"}};
+
+}  // namespace lorry::engine
