@@ -43,6 +43,12 @@ typedef struct {
  * Any of them may be absent. */
 lorry_text_status lorry_text_tokenizer_new(lorry_text_view json, lorry_text_view settings, lorry_text_tokenizer** out,
                                            lorry_text_sink error);
+/* The names of the files that the tokenizer class reads where there is no tokenizer.json, one a line. An unknown class is an error that
+ * names it. */
+lorry_text_status lorry_text_tokenizer_files(lorry_text_view settings, lorry_text_sink names, lorry_text_sink error);
+/* Makes a tokenizer.json of these files, given in the same order. The error names the file. */
+lorry_text_status lorry_text_convert(lorry_text_view settings, const lorry_text_view* files, size_t count, lorry_text_sink json,
+                                     lorry_text_sink error);
 void lorry_text_tokenizer_free(lorry_text_tokenizer* tokenizer);
 
 /* `ids` takes int32_t values. `text` must be UTF-8; otherwise the error names the first invalid byte. */

@@ -2,6 +2,7 @@
 #include "engine/text/tokenizer.h"
 
 #include <algorithm>
+#include <ranges>
 #include <stdexcept>
 
 #include "engine/files.h"
@@ -11,6 +12,35 @@
 namespace lorry::engine {
 
 namespace {
+
+// Of vocab.txt, a SentencePiece model and the like; the largest in use have 15 MB.
+constexpr std::size_t vocabulary_bytes_max = std::size_t{64} << 20;
+
+// A tokenizer.json made of the older files in the folder.
+Expected<std::string, std::string> converted(const std::filesystem::path& model_folder, const std::string& settings) {
+    std::string names;
+    std::string error;
+    const auto failed = [&] { return unexpected(model_folder.string() + ": " + error); };
+    if (lorry_text_tokenizer_files(abi::view_of(settings), abi::sink_into(names), abi::sink_into(error)) != LORRY_TEXT_OK) return failed();
+    std::vector<std::string> contents;
+    for (const auto name : std::views::split(names, '\n')) {
+        const auto file = model_folder / std::string_view(name.begin(), name.end());
+        if (!std::filesystem::exists(file)) {
+            return unexpected(file.string() + " is missing, and there is no tokenizer.json: every model needs one of them; transformers " +
+                              "writes the latter with AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)");
+        }
+        auto content = read_text(file, {.bytes_max = vocabulary_bytes_max});
+        if (!content) return unexpected(content.error());
+        contents.push_back(std::move(*content));
+    }
+    std::vector<lorry_text_view> views;
+    for (const auto& content : contents) views.push_back(abi::view_of(content));
+    std::string json;
+    if (lorry_text_convert(abi::view_of(settings), views.data(), views.size(), abi::sink_into(json), abi::sink_into(error)) !=
+        LORRY_TEXT_OK)
+        return failed();
+    return json;
+}
 
 lorry_text_strategy strategy_of(TruncationStrategy strategy) {
     switch (strategy) {
@@ -38,21 +68,18 @@ std::vector<Encoding> encodings_of(const std::vector<lorry_text_token>& tokens) 
 void Tokenizer::Free::operator()(lorry_text_tokenizer* handle) const { lorry_text_tokenizer_free(handle); }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
-    const auto file = model_folder / "tokenizer.json";
-    if (!std::filesystem::exists(file)) {
-        throw std::runtime_error(file.string() + " is missing: every model needs it; transformers writes it with " +
-                                 "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)");
-    }
-    const auto json = read_text(file);
-    if (!json) throw std::runtime_error(json.error());
     const schema::Json config = read_json_object(model_folder / "tokenizer_config.json");
     const schema::Json special_tokens = special_tokens_of(model_folder, config);
     const std::string settings = tokenizer_settings_of(model_folder, config, special_tokens).dump();
+    const auto file = model_folder / "tokenizer.json";
+    const bool converts = !std::filesystem::exists(file);
+    const auto json = converts ? converted(model_folder, settings) : read_text(file);
+    if (!json) throw std::runtime_error(json.error());
     lorry_text_tokenizer* handle = nullptr;
     std::string error;
     if (lorry_text_tokenizer_new(abi::view_of(*json), abi::view_of(settings), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {
-        throw std::runtime_error(file.string() + " cannot be used: " + error + "; take the file of the original model or save it again " +
-                                 "with transformers");
+        throw std::runtime_error((converts ? model_folder.string() + ": the tokenizer" : file.string()) + " cannot be used: " + error +
+                                 "; take the file of the original model or save it again with transformers");
     }
     Tokenizer tokenizer{Handle(handle)};
     if (const schema::Json* eos = special_tokens.find("eos_token")) tokenizer.eos_ = tokenizer.find(*eos->as_string());

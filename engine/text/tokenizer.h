@@ -24,8 +24,9 @@ class Tokenizer {
 public:
     // Reads tokenizer.json, which alone decides which special tokens encode() adds, and of tokenizer_config.json the eos_token, further
     // tokens (added_tokens_decoder) and, for classes that transformers configures anew, options that differ from tokenizer.json:
-    // do_lower_case, for example. Truncation and padding of the file are not applied. Throws std::runtime_error that names the file and
-    // what to do if the file is missing or unusable.
+    // do_lower_case, for example. Truncation and padding of the file are not applied. Where there is no tokenizer.json, the older files of
+    // the tokenizer's class are converted as transformers does: vocab.txt, vocab.json with merges.txt, or a SentencePiece model. Throws
+    // std::runtime_error that names the file and what to do if a file is missing or unusable, or the class if there is no conversion.
     static Tokenizer load(const std::filesystem::path& model_folder);
 
     // Special tokens spelled out in `text` become their ids, as with Hugging Face. Text from a chat template already has special tokens:

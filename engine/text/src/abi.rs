@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tokenizers::{TruncationDirection, TruncationStrategy};
 
 use crate::chat_template::{ChatRequest, ChatTemplate};
+use crate::convert;
 use crate::detokenizer::Detokenizer;
 use crate::encoding::{Limit, PlacedToken};
 use crate::jinja::cut;
@@ -135,6 +136,25 @@ pub unsafe extern "C" fn lorry_text_tokenizer_new(json: View, settings: View, ou
         let settings = Settings::from_json(settings.text("the settings of the tokenizer")?)?;
         let tokenizer = Tokenizer::from_json(json.bytes(), &settings)?;
         *out = Box::into_raw(Box::new(Arc::new(tokenizer)));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_tokenizer_files(settings: View, names: Sink, error: Sink) -> i32 {
+    guarded(error, || {
+        let settings = Settings::from_json(settings.text("the settings of the tokenizer")?)?;
+        names.text(&convert::files_of(&settings)?.join("\n"));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_convert(settings: View, files: *const View, count: usize, json: Sink, error: Sink) -> i32 {
+    guarded(error, || {
+        let settings = Settings::from_json(settings.text("the settings of the tokenizer")?)?;
+        let files: Vec<&[u8]> = (0..count).map(|i| (*files.add(i)).bytes()).collect();
+        json.text(&convert::to_json(&settings, &files)?);
         Ok(())
     })
 }

@@ -4,6 +4,7 @@
 mod abi;
 mod chat_template;
 mod classes;
+mod convert;
 mod detokenizer;
 mod encoding;
 mod growth;

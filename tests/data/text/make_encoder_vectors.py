@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a tiny tokenizer of each class that encoder models use, and writes what transformers makes of texts and pairs of texts.
 
-The vectors are what tests/engine/text/encoder_test.cpp compares with. Run by hand when they are to change; the
+The vectors are what tests/engine/text/{encoder,conversion}_test.cpp compare with. Run by hand when they are to change; the
 outputs are committed. Trained files that are there stay, because training is not the same each time.
 
   pip install tokenizers==0.23.3 transformers==5.23.0 sentencepiece==0.2.3 protobuf==7.36.2
@@ -43,7 +43,7 @@ TEXTS = [
     "ＦＵＬＬ width ﬁ ligature ① Ⅷ ½ ``quoted''",
     "12345678 3.14 1,000 lorry2021",
     "tail space ",
-    "new\r\n\r\nlines<mask>and [MASK] here </s> [SEP]x",
+    "new\r\n\r\nlines <mask>and [MASK] here </s> [SEP]x",
     "lorry" * 12,
 ]
 PAIRS = [
@@ -93,12 +93,23 @@ def sentence_pieces(name, **options):
     return {name: model.getvalue()}
 
 
+def llama_pieces():
+    return sentence_pieces(
+        "tokenizer.model", model_type="bpe", vocab_size=420, byte_fallback=True, split_digits=True, normalization_rule_name="identity",
+        normalization_rule_tsv="", remove_extra_whitespaces=False, character_coverage=0.98, user_defined_symbols=["depot"]
+    )
+
+
 def code_points(text):
     return " ".join(f"{ord(character):X}" for character in text)
 
 
-def class_of(name):
-    return lambda folder, config: getattr(transformers, name).from_pretrained(folder)._tokenizer
+def class_of(name, **tokens):
+    return lambda folder, config: getattr(transformers, name).from_pretrained(folder, **tokens)._tokenizer
+
+
+# As in the files of the original models: the token takes the space before it, which fill-mask needs. transformers 5 has lost this.
+MASK = AddedToken("<mask>", lstrip=True, special=True, normalized=False)
 
 
 ROBERTA = {"bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "cls_token": "<s>", "unk_token": "<unk>", "pad_token": "<pad>",
@@ -109,7 +120,7 @@ ALBERT = {**DEBERTA, "unk_token": "<unk>", "pad_token": "<pad>"}
 T5 = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
-def converted(converter, file, tokens, **defaults):
+def converted(converter, file, tokens, mask_takes_spaces=True, **defaults):
     """What the converter of transformers makes of a SentencePiece model, with the special tokens that its class adds."""
 
     def convert(folder, config):
@@ -119,7 +130,9 @@ def converted(converter, file, tokens, **defaults):
         ids = {}
         original.convert_tokens_to_ids = lambda token: ids.get(token, 0)
         first = getattr(converters, converter)(original).converted()
-        special = [AddedToken(token, special=True, normalized=False, lstrip=name == "mask_token") for name, token in named.items()]
+        special = [AddedToken(token, special=True, normalized=False, lstrip=mask_takes_spaces and name == "mask_token")
+                   for name, token in named.items()]
+        special += [AddedToken(f"<extra_id_{i}>", special=True, normalized=False) for i in range(options.get("_extra_ids", 0))]
         first.add_tokens(list({token.content: token for token in special}.values()))
         ids.update(first.get_vocab(with_added_tokens=True))
         # The post-processor of the converter asks for ids.
@@ -167,10 +180,10 @@ KINDS = {
         class_of("MPNetTokenizer"),
         {"tokenizer_class": "MPNetTokenizer"},
     ),
-    "roberta": (lambda: byte_level(ROBERTA_SPECIALS), class_of("RobertaTokenizer"), {"tokenizer_class": "RobertaTokenizer"}),
+    "roberta": (lambda: byte_level(ROBERTA_SPECIALS), class_of("RobertaTokenizer", mask_token=MASK), {"tokenizer_class": "RobertaTokenizer"}),
     "roberta_prefix": (
         lambda: byte_level(ROBERTA_SPECIALS),
-        class_of("RobertaTokenizer"),
+        class_of("RobertaTokenizer", mask_token=MASK),
         {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": True, "trim_offsets": False},
     ),
     "gpt2": (lambda: byte_level(["<|endoftext|>"]), class_of("GPT2Tokenizer"), {"tokenizer_class": "GPT2Tokenizer"}),
@@ -189,13 +202,13 @@ KINDS = {
     "deberta_v2": (
         lambda: sentence_pieces("spm.model", pad_id=0, pad_piece="[PAD]", bos_id=1, bos_piece="[CLS]", eos_id=2, eos_piece="[SEP]",
                                 unk_id=3, unk_piece="[UNK]", user_defined_symbols=["depot"]),
-        converted("DebertaV2Converter", "spm.model", DEBERTA, do_lower_case=False, split_by_punct=False),
+        converted("DebertaV2Converter", "spm.model", DEBERTA, False, do_lower_case=False, split_by_punct=False),
         {"tokenizer_class": "DebertaV2Tokenizer"},
     ),
     "deberta_lower": (
         lambda: sentence_pieces("spm.model", pad_id=0, pad_piece="[PAD]", bos_id=1, bos_piece="[CLS]", eos_id=2, eos_piece="[SEP]",
                                 unk_id=3, unk_piece="[UNK]"),
-        converted("DebertaV2Converter", "spm.model", DEBERTA),
+        converted("DebertaV2Converter", "spm.model", DEBERTA, False),
         {"tokenizer_class": "DebertaV2TokenizerFast", "do_lower_case": True, "split_by_punct": True},
     ),
     "albert": (
@@ -207,6 +220,12 @@ KINDS = {
         lambda: sentence_pieces("spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1),
         converted("T5Converter", "spiece.model", T5, _extra_ids=100),
         {"tokenizer_class": "T5Tokenizer"},
+    ),
+    "llama": (llama_pieces, class_of("LlamaTokenizer"), {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}),
+    "llama_legacy": (
+        llama_pieces,
+        class_of("LlamaTokenizer"),
+        {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False, "add_eos_token": True, "legacy": True},
     ),
 }
 
