@@ -108,6 +108,16 @@ def class_of(name, **tokens):
     return lambda folder, config: getattr(transformers, name).from_pretrained(folder, **tokens)._tokenizer
 
 
+def llama(folder, config):
+    """LlamaTokenizer with the normalizer and pre-tokenizer of LlamaConverter, which cannot run whole in transformers 5.23."""
+    tokenizer = class_of("LlamaTokenizer")(folder, config)
+    original = types.SimpleNamespace(vocab_file=str(folder / "tokenizer.model"), add_prefix_space=True, **config)
+    converter = converters.LlamaConverter(original)
+    tokenizer.normalizer = converter.normalizer(converter.proto)
+    tokenizer.pre_tokenizer = converter.pre_tokenizer("▁", True)
+    return tokenizer
+
+
 # As in the files of the original models: the token takes the space before it, which fill-mask needs. transformers 5 has lost this.
 MASK = AddedToken("<mask>", lstrip=True, special=True, normalized=False)
 
@@ -221,11 +231,11 @@ KINDS = {
         converted("T5Converter", "spiece.model", T5, _extra_ids=100),
         {"tokenizer_class": "T5Tokenizer"},
     ),
-    "llama": (llama_pieces, class_of("LlamaTokenizer"), {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}),
+    "llama": (llama_pieces, llama, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "legacy": False}),
     "llama_legacy": (
         llama_pieces,
-        class_of("LlamaTokenizer"),
-        {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False, "add_eos_token": True, "legacy": True},
+        llama,
+        {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False, "add_eos_token": True},
     ),
 }
 

@@ -117,7 +117,11 @@ fn normalizer_of(kind: Kind, settings: &Settings, charsmap: &[u8]) -> Value {
     let precompiled = (!charsmap.is_empty()).then(|| json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(charsmap)}));
     let mut steps = Vec::new();
     match kind {
-        Kind::Llama => return Value::Null,
+        Kind::Llama if !is_legacy(settings) => return Value::Null,
+        Kind::Llama => {
+            steps.extend(settings.flag("add_prefix_space", true).then(|| json!({"type": "Prepend", "prepend": MARKER})));
+            steps.push(replace_text(" ", MARKER));
+        }
         Kind::DebertaV2 => {
             steps.extend(settings.flag("do_lower_case", false).then(lowercase));
             steps.push(strip(true));
@@ -144,18 +148,25 @@ fn normalizer_of(kind: Kind, settings: &Settings, charsmap: &[u8]) -> Value {
 fn metaspace_of(kind: Kind, settings: &Settings) -> Value {
     let prepend_scheme = match (settings.flag("add_prefix_space", true), kind) {
         (false, _) => "never",
-        // After a special token, only the older tokenizers of Llama's class put a space.
-        (true, Kind::Llama) if !settings.flag("legacy", false) => "first",
+        (true, Kind::Llama) => "first",
         (true, _) => "always",
     };
     json!({"type": "Metaspace", "replacement": MARKER, "prepend_scheme": prepend_scheme, "split": kind != Kind::Llama})
 }
 
+/// Whether a tokenizer of Llama's class puts a space after special tokens, too, as the first ones did.
+fn is_legacy(settings: &Settings) -> bool {
+    settings.flag("legacy", true)
+}
+
 fn pre_tokenizer_of(kind: Kind, settings: &Settings, metaspace: Value) -> Value {
-    if kind == Kind::DebertaV2 && settings.flag("split_by_punct", false) {
-        return json!({"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior": "Isolated"}, metaspace]});
+    match kind {
+        Kind::Llama if is_legacy(settings) => Value::Null,
+        Kind::DebertaV2 if settings.flag("split_by_punct", false) => {
+            json!({"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior": "Isolated"}, metaspace]})
+        }
+        _ => metaspace,
     }
-    metaspace
 }
 
 fn llama_decoder(settings: &Settings) -> Value {
