@@ -139,6 +139,17 @@ TEST(ConversionTest, OtherSpecialTokensOfTheConfigReplaceThoseOfTheClass) {
     EXPECT_TRUE(tokenizer.is_special(4));
 }
 
+TEST(ConversionTest, AMaskTakesTheSpaceBeforeItUnlessTheConfigSaysOtherwise) {
+    const ModelFolder folder;
+    copy_without_json("roberta", folder);
+    const auto count_with = [&](std::string_view config) {
+        folder.write("tokenizer_config.json", config);
+        return Tokenizer::load(folder.path()).encode("a <mask>", false)->size();
+    };
+    EXPECT_EQ(count_with(R"({"tokenizer_class":"RobertaTokenizer"})"), 2u);
+    EXPECT_EQ(count_with(R"({"tokenizer_class":"RobertaTokenizer","mask_token":{"content":"<mask>","lstrip":false}})"), 3u);
+}
+
 // The tokens that fine-tuning added: with their ids in tokenizer_config.json, and in older models in added_tokens.json.
 TEST(ConversionTest, AddedTokensFollowTheVocabulary) {
     const ModelFolder folder;
@@ -216,6 +227,18 @@ TEST(ConversionTest, SentencePieceModelsThatAreBrokenOrTooLargeAreRefused) {
     for (int i = 0; i <= 1 << 21; ++i) many += std::string("\x0a\x00", 2);
     EXPECT_THAT(error_of(many), HasSubstr("there are more than 2097152 pieces"));
     EXPECT_THAT(error_of(std::string((std::size_t{64} << 20) + 1, 'x')), HasSubstr("is longer than 67108864 bytes"));
+}
+
+TEST(ConversionTest, ANumberWithACommaIsTwoTokensForAlbert) {
+    const ModelFolder folder;
+    const std::string one("\x15\x00\x00\x80\xbf", 5);  // the score -1
+    const std::string two("\x15\x00\x00\x00\xc0", 5);  // -2
+    std::string model;
+    for (const char* piece : {"<pad>", "<unk>", "[CLS]", "[SEP]"}) model += piece_of(piece);
+    model += piece_of("▁1,", one) + piece_of("▁1", two) + piece_of(",", two) + piece_of("▁a,", one) + std::string{'\x12', 3, '\xc0', 2, 1};
+    folder.write("spiece.model", model);
+    folder.write("config.json", R"({"model_type":"albert"})");
+    EXPECT_EQ(Tokenizer::load(folder.path()).encode("1, A,", false).value(), (std::vector<TokenId>{5, 6, 7}));
 }
 
 TEST(ConversionTest, NumberAndKindOfExtraTokensOfT5AreChecked) {

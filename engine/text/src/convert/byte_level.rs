@@ -21,10 +21,8 @@ pub fn convert(kind: Kind, settings: &Settings, vocabulary: &[u8], merges: &[u8]
     let mut added = AddedTokens::new(ids);
     added.add_named(settings, kind == Kind::Roberta);
     let add_prefix_space = settings.flag("add_prefix_space", false);
-    let byte_level = |use_regex| {
-        json!({"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true,
-                                           "use_regex": use_regex})
-    };
+    let byte_level =
+        |use_regex| json!({"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true, "use_regex": use_regex});
     let split = json!({"type": "Split", "pattern": {"Regex": QWEN2_WORDS}, "behavior": "Isolated", "invert": false});
     let (normalizer, pre_tokenizer) = match kind {
         Kind::Qwen2 => (json!({"type": "NFC"}), json!({"type": "Sequence", "pretokenizers": [split, byte_level(false)]})),

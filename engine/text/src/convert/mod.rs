@@ -14,8 +14,7 @@ use crate::settings::Settings;
 const TOKENS_MAX: usize = 1 << 21;
 
 const SAVE_AGAIN: &str =
-    "save the tokenizer with transformers, AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER), which writes \
-                          tokenizer.json";
+    "save the tokenizer with transformers, AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER), which writes tokenizer.json";
 
 /// The names of the files that the class reads. The error names a class that is unknown here.
 pub fn files_of(settings: &Settings) -> Result<&'static [&'static str], String> {

@@ -37,26 +37,33 @@ impl AddedTokens {
     }
 
     /// A token outside the vocabulary gets the next id, as in transformers.
-    pub fn add(&mut self, token: &str, special: bool, lstrip: bool) {
+    pub fn add(&mut self, token: &str, special: bool) {
+        self.add_with(token, json!({"single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": special}));
+    }
+
+    fn add_with(&mut self, token: &str, mut entry: Value) {
         let id = *self.ids.entry(token.to_string()).or_insert_with(|| {
             self.next = self.next.saturating_add(1);
             self.next - 1
         });
-        self.entries.insert(
-            id,
-            json!({"id": id, "content": token, "single_word": false, "lstrip": lstrip, "rstrip": false, "normalized": false,
-                   "special": special}),
-        );
+        entry["id"] = id.into();
+        entry["content"] = token.into();
+        self.entries.insert(id, entry);
     }
 
-    /// The class's named tokens, except those that follow from added_tokens_decoder with ids of their own.
+    /// The named tokens, except those that follow from added_tokens_decoder with ids of their own. `mask_takes_spaces`: before it, unless
+    /// tokenizer_config.json says otherwise.
     pub fn add_named(&mut self, settings: &Settings, mask_takes_spaces: bool) {
         // In the order in which transformers gives ids.
         for name in ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"] {
             let Some(token) = settings.named_token(name) else { continue };
             let follows = settings.added_tokens.iter().any(|entry| entry["token"]["content"] == token);
             if !token.is_empty() && (self.ids.contains_key(token) || !follows) {
-                self.add(token, true, mask_takes_spaces && name == "mask_token");
+                let flag = |key: &str, absent: bool| settings.config[name][key].as_bool().unwrap_or(absent);
+                let entry = json!({"single_word": flag("single_word", false), "rstrip": flag("rstrip", false),
+                                   "lstrip": flag("lstrip", mask_takes_spaces && name == "mask_token"),
+                                   "normalized": flag("normalized", false), "special": true});
+                self.add_with(token, entry);
             }
         }
     }

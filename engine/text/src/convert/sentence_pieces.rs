@@ -11,16 +11,16 @@ use crate::settings::Settings;
 const MARKER: &str = "▁";
 /// T5 has 100 tokens <extra_id_0> and so on.
 const EXTRA_IDS_MAX: u64 = 10_000;
-/// Gemma has 580,000.
+/// Llama has 61,000.
 const MERGES_MAX: usize = 1 << 22;
 
 pub fn convert(kind: Kind, settings: &Settings, model: &Model) -> Result<Value, String> {
-    let (wanted, names) = match kind {
+    let (wanted, name) = match kind {
         Kind::Llama => (Algorithm::Bpe, "BPE"),
         _ => (Algorithm::Unigram, "Unigram"),
     };
     if model.algorithm != wanted {
-        return Err(format!("the model is not of the algorithm {names}, which the tokenizer class {} has", settings.class_name));
+        return Err(format!("the model is not of the algorithm {name}, which the tokenizer class {} has", settings.class_name));
     }
     let vocabulary = vocabulary_of(kind, settings, model)?;
     let ids = ids_of(vocabulary.iter().map(|(token, _)| token.as_str()))?;
@@ -33,11 +33,11 @@ pub fn convert(kind: Kind, settings: &Settings, model: &Model) -> Result<Value, 
     };
     let mut added = AddedTokens::new(ids);
     for piece in model.pieces.iter().filter(|piece| piece.kind != PieceKind::Other && !piece.text.is_empty()) {
-        added.add(piece.text, piece.kind == PieceKind::Control, false);
+        added.add(piece.text, piece.kind == PieceKind::Control);
     }
     added.add_named(settings, matches!(kind, Kind::XlmRoberta | Kind::Camembert | Kind::Albert));
     for (token, _) in vocabulary.iter().skip(model.pieces.len()).filter(|_| kind == Kind::T5) {
-        added.add(token, true, false);
+        added.add(token, true);
     }
     let post_processor = post_processor_of(kind, settings, &added)?;
     let metaspace = metaspace_of(kind, settings);
