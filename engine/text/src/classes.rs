@@ -9,6 +9,7 @@ pub enum Kind {
     Roberta,
     Gpt2,
     Qwen2,
+    Deberta,
     XlmRoberta,
     Camembert,
     DebertaV2,
@@ -38,6 +39,16 @@ const ROBERTA_TOKENS: &[(&str, &str)] = &[
     ("unk_token", "<unk>"),
     ("pad_token", "<pad>"),
     ("mask_token", "<mask>"),
+];
+
+const DEBERTA_TOKENS: &[(&str, &str)] = &[
+    ("bos_token", "[CLS]"),
+    ("eos_token", "[SEP]"),
+    ("unk_token", "[UNK]"),
+    ("sep_token", "[SEP]"),
+    ("pad_token", "[PAD]"),
+    ("cls_token", "[CLS]"),
+    ("mask_token", "[MASK]"),
 ];
 
 const CLASSES: &[Class] = &[
@@ -108,20 +119,8 @@ const CLASSES: &[Class] = &[
         tokens: ROBERTA_TOKENS,
     },
     Class { kind: Kind::Camembert, names: &["CamembertTokenizer"], model_types: &["camembert"], tokens: ROBERTA_TOKENS },
-    Class {
-        kind: Kind::DebertaV2,
-        names: &["DebertaV2Tokenizer"],
-        model_types: &["deberta-v2"],
-        tokens: &[
-            ("bos_token", "[CLS]"),
-            ("eos_token", "[SEP]"),
-            ("unk_token", "[UNK]"),
-            ("sep_token", "[SEP]"),
-            ("pad_token", "[PAD]"),
-            ("cls_token", "[CLS]"),
-            ("mask_token", "[MASK]"),
-        ],
-    },
+    Class { kind: Kind::Deberta, names: &["DebertaTokenizer"], model_types: &["deberta"], tokens: DEBERTA_TOKENS },
+    Class { kind: Kind::DebertaV2, names: &["DebertaV2Tokenizer"], model_types: &["deberta-v2"], tokens: DEBERTA_TOKENS },
     Class {
         kind: Kind::Albert,
         names: &["AlbertTokenizer"],
@@ -138,7 +137,7 @@ const CLASSES: &[Class] = &[
     },
     Class {
         kind: Kind::T5,
-        names: &["T5Tokenizer"],
+        names: &["T5Tokenizer", "MT5Tokenizer"],
         model_types: &["t5", "mt5", "switch_transformers"],
         tokens: &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")],
     },

@@ -108,6 +108,19 @@ def class_of(name, **tokens):
     return lambda folder, config: getattr(transformers, name).from_pretrained(folder, **tokens)._tokenizer
 
 
+def deberta(folder, config):
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    merges = [tuple(line.split(" ")) for line in (folder / "merges.txt").read_text(encoding="utf-8").splitlines()[1:]]
+    original = types.SimpleNamespace(
+        encoder=vocabulary, bpe_ranks=dict.fromkeys(merges), add_prefix_space=False, convert_tokens_to_ids=vocabulary.get
+    )
+    tokenizer = converters.DebertaConverter(original).converted()
+    tokenizer.add_tokens(
+        [AddedToken(token, special=True, normalized=False, lstrip=token == "[MASK]") for token in dict.fromkeys(DEBERTA.values())]
+    )
+    return tokenizer
+
+
 def llama(folder, config):
     """LlamaTokenizer with the normalizer and pre-tokenizer of LlamaConverter, which cannot run whole in transformers 5.23."""
     tokenizer = class_of("LlamaTokenizer")(folder, config)
@@ -198,6 +211,11 @@ KINDS = {
     ),
     "gpt2": (lambda: byte_level(["<|endoftext|>"]), class_of("GPT2Tokenizer"), {"tokenizer_class": "GPT2Tokenizer"}),
     "qwen2": (lambda: byte_level(["<|endoftext|>"]), class_of("Qwen2Tokenizer"), {"tokenizer_class": "Qwen2Tokenizer"}),
+    "deberta": (
+        lambda: byte_level(["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]),
+        deberta,
+        {"tokenizer_class": "DebertaTokenizer"},
+    ),
     "modernbert": (dict, modernbert, {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": "[MASK]", "pad_token": "[PAD]"}),
     "xlm_roberta": (
         lambda: sentence_pieces("sentencepiece.bpe.model"),

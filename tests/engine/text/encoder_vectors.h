@@ -12,10 +12,9 @@
 namespace lorry::engine::text_vectors {
 
 // Each is a folder; make_encoder_vectors.py says what it is for.
-inline const std::vector<std::string> encoder_kinds = {"bert_uncased",   "bert_cased",  "bert_accents",  "mpnet",      "roberta",
-                                                       "roberta_prefix", "gpt2",        "qwen2",         "modernbert", "xlm_roberta",
-                                                       "camembert",      "deberta_v2",  "deberta_lower", "albert",     "t5",
-                                                       "llama",          "llama_legacy"};
+inline const std::vector<std::string> encoder_kinds = {
+    "bert_uncased", "bert_cased",  "bert_accents", "mpnet",      "roberta",       "roberta_prefix", "gpt2", "qwen2", "deberta",
+    "modernbert",   "xlm_roberta", "camembert",    "deberta_v2", "deberta_lower", "albert",         "t5",   "llama", "llama_legacy"};
 
 inline std::filesystem::path encoder_folder_of(std::string_view kind) { return folder_of("encoders") / kind; }
 inline schema::Json encoder_vectors_of(std::string_view kind) { return read_json(encoder_folder_of(kind) / "vectors.json"); }

@@ -2,7 +2,7 @@
 
 use serde_json::{json, Value};
 
-use super::parts::{bos_eos_template, roberta_processing, AddedTokens, Ids};
+use super::parts::{bos_eos_template, cls_sep_template, roberta_processing, AddedTokens, Ids};
 use super::TOKENS_MAX;
 use crate::classes::Kind;
 use crate::settings::Settings;
@@ -19,7 +19,7 @@ pub fn convert(kind: Kind, settings: &Settings, vocabulary: &[u8], merges: &[u8]
     let model = json!({"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "",
                        "fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": ids, "merges": merges_of(merges)?});
     let mut added = AddedTokens::new(ids);
-    added.add_named(settings, kind == Kind::Roberta);
+    added.add_named(settings, matches!(kind, Kind::Roberta | Kind::Deberta));
     let add_prefix_space = settings.flag("add_prefix_space", false);
     let byte_level =
         |use_regex| json!({"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true, "use_regex": use_regex});
@@ -30,6 +30,7 @@ pub fn convert(kind: Kind, settings: &Settings, vocabulary: &[u8], merges: &[u8]
     };
     let post_processor = match kind {
         Kind::Roberta => roberta_processing(settings, &added, add_prefix_space)?,
+        Kind::Deberta => cls_sep_template(settings, &added)?,
         _ => bos_eos_template(settings, &added, false)?,
     };
     Ok(json!({

@@ -20,7 +20,7 @@ const SAVE_AGAIN: &str =
 pub fn files_of(settings: &Settings) -> Result<&'static [&'static str], String> {
     Ok(match class_of(settings)?.kind {
         Kind::Bert | Kind::Mpnet => &["vocab.txt"],
-        Kind::Roberta | Kind::Gpt2 | Kind::Qwen2 => &["vocab.json", "merges.txt"],
+        Kind::Roberta | Kind::Gpt2 | Kind::Qwen2 | Kind::Deberta => &["vocab.json", "merges.txt"],
         Kind::XlmRoberta | Kind::Camembert => &["sentencepiece.bpe.model"],
         Kind::DebertaV2 => &["spm.model"],
         Kind::Albert | Kind::T5 => &["spiece.model"],
@@ -33,7 +33,7 @@ pub fn to_json(settings: &Settings, files: &[&[u8]]) -> Result<String, String> {
     let (class, names) = (class_of(settings)?, files_of(settings)?);
     let json = match (class.kind, files) {
         (Kind::Bert | Kind::Mpnet, &[vocabulary]) => wordpiece::convert(class.kind, settings, vocabulary)?,
-        (Kind::Roberta | Kind::Gpt2 | Kind::Qwen2, &[vocabulary, merges]) => byte_level::convert(class.kind, settings, vocabulary, merges)?,
+        (kind, &[vocabulary, merges]) => byte_level::convert(kind, settings, vocabulary, merges)?,
         (kind, &[model]) => {
             let named = |error| format!("{}: {error}", names[0]);
             sentence_pieces::convert(kind, settings, &sentencepiece::Model::read(model).map_err(named)?).map_err(named)?
