@@ -171,6 +171,22 @@ TEST(EncoderTest, TextsThatAreNotUtf8AreRefused) {
     EXPECT_EQ(tokenizer.encode_windows("a\xff", 8, 0).error(), "the text is not valid UTF-8 at byte 1");
 }
 
+// As the Python library does.
+TEST(EncoderTest, WithoutAPostProcessorThePairIsJoined) {
+    const ModelFolder folder;
+    folder.write("tokenizer.json", R"({"version":"1.0","added_tokens":[],"pre_tokenizer":{"type":"WhitespaceSplit"},"model":)"
+                                   R"({"type":"WordLevel","unk_token":"<unk>","vocab":{"<unk>":0,"a":1,"b":2}}})");
+    const auto tokenizer = Tokenizer::load(folder.path());
+    EXPECT_EQ(readable(tokenizer.encode_pair("a b", "b a", std::nullopt).value()),
+              "1 0 0 0 0 1\n"
+              "2 0 0 1 2 3\n"
+              "2 1 1 0 0 1\n"
+              "1 1 1 1 2 3\n");
+    EXPECT_EQ(readable(tokenizer.encode_pair("a", std::nullopt, std::nullopt).value()), "1 0 0 0 0 1\n");
+    EXPECT_TRUE(tokenizer.takes_pairs());
+    EXPECT_EQ(tokenizer.special_tokens_added(true), 0);
+}
+
 TEST(EncoderTest, ATemplateWithoutTheSecondTextDoesNotTakePairs) {
     const ModelFolder folder;
     const auto takes_pairs_with = [&](std::string_view pair) {
