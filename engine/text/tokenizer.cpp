@@ -2,6 +2,7 @@
 #include "engine/text/tokenizer.h"
 
 #include <algorithm>
+#include <ranges>
 #include <stdexcept>
 
 #include "engine/files.h"
@@ -10,24 +11,75 @@
 
 namespace lorry::engine {
 
+namespace {
+
+// Of vocab.txt, a SentencePiece model and the like; the largest in use have 15 MB.
+constexpr std::size_t vocabulary_bytes_max = std::size_t{64} << 20;
+
+// A tokenizer.json made of the older files in the folder.
+Expected<std::string, std::string> converted(const std::filesystem::path& model_folder, const std::string& settings) {
+    std::string names;
+    std::string error;
+    const auto failed = [&] { return unexpected(model_folder.string() + ": " + error); };
+    if (lorry_text_tokenizer_files(abi::view_of(settings), abi::sink_into(names), abi::sink_into(error)) != LORRY_TEXT_OK) return failed();
+    std::vector<std::string> contents;
+    for (const auto name : std::views::split(names, '\n')) {
+        const auto file = model_folder / std::string_view(name.begin(), name.end());
+        if (!std::filesystem::exists(file)) {
+            return unexpected(file.string() + " is missing, and there is no tokenizer.json: every model needs one of them; transformers " +
+                              "writes the latter with AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)");
+        }
+        auto content = read_text(file, {.bytes_max = vocabulary_bytes_max});
+        if (!content) return unexpected(content.error());
+        contents.push_back(std::move(*content));
+    }
+    std::vector<lorry_text_view> views;
+    for (const auto& content : contents) views.push_back(abi::view_of(content));
+    std::string json;
+    if (lorry_text_convert(abi::view_of(settings), views.data(), views.size(), abi::sink_into(json), abi::sink_into(error)) !=
+        LORRY_TEXT_OK)
+        return failed();
+    return json;
+}
+
+lorry_text_strategy strategy_of(TruncationStrategy strategy) {
+    switch (strategy) {
+        case TruncationStrategy::longest_first: return LORRY_TEXT_LONGEST_FIRST;
+        case TruncationStrategy::only_first: return LORRY_TEXT_ONLY_FIRST;
+        case TruncationStrategy::only_second: return LORRY_TEXT_ONLY_SECOND;
+    }
+    CHECK(false, "a strategy is one of these");
+}
+
+// One per window, at least one.
+std::vector<Encoding> encodings_of(const std::vector<lorry_text_token>& tokens) {
+    std::vector<Encoding> encodings(tokens.empty() ? 1 : static_cast<std::size_t>(tokens.back().window) + 1);
+    for (const auto& token : tokens) {
+        Encoding& encoding = encodings[static_cast<std::size_t>(token.window)];
+        encoding.ids.push_back(token.id);
+        encoding.types.push_back(token.type);
+        encoding.spans.push_back({.begin = token.begin, .end = token.end, .text = token.text, .word = token.word});
+    }
+    return encodings;
+}
+
+}  // namespace
+
 void Tokenizer::Free::operator()(lorry_text_tokenizer* handle) const { lorry_text_tokenizer_free(handle); }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
-    const auto file = model_folder / "tokenizer.json";
-    if (!std::filesystem::exists(file)) {
-        throw std::runtime_error(file.string() + " is missing: every model needs it; transformers writes it with " +
-                                 "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)");
-    }
-    const auto json = read_text(file);
-    if (!json) throw std::runtime_error(json.error());
     const schema::Json config = read_json_object(model_folder / "tokenizer_config.json");
     const schema::Json special_tokens = special_tokens_of(model_folder, config);
-    const std::string added_tokens = added_tokens_of(model_folder, config, special_tokens).dump();
+    const std::string settings = tokenizer_settings_of(model_folder, config, special_tokens).dump();
+    const auto file = model_folder / "tokenizer.json";
+    const bool converts = !std::filesystem::exists(file);
+    const auto json = converts ? converted(model_folder, settings) : read_text(file);
+    if (!json) throw std::runtime_error(json.error());
     lorry_text_tokenizer* handle = nullptr;
     std::string error;
-    if (lorry_text_tokenizer_new(abi::view_of(*json), abi::view_of(added_tokens), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {
-        throw std::runtime_error(file.string() + " cannot be used: " + error + "; take the file of the original model or save it again " +
-                                 "with transformers");
+    if (lorry_text_tokenizer_new(abi::view_of(*json), abi::view_of(settings), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {
+        throw std::runtime_error((converts ? model_folder.string() + ": the tokenizer" : file.string()) + " cannot be used: " + error +
+                                 "; take the file of the original model or save it again with transformers");
     }
     Tokenizer tokenizer{Handle(handle)};
     if (const schema::Json* eos = special_tokens.find("eos_token")) tokenizer.eos_ = tokenizer.find(*eos->as_string());
@@ -41,6 +93,44 @@ Expected<std::vector<TokenId>, std::string> Tokenizer::encode(std::string_view t
         lorry_text_encode(handle_.get(), abi::view_of(text), add_special_tokens, abi::sink_into(ids), abi::sink_into(error));
     if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
     return ids;
+}
+
+Expected<Encoding, std::string> Tokenizer::encode_pair(std::string_view first, std::optional<std::string_view> second,
+                                                       std::optional<EncodeLimit> limit) const {
+    const lorry_text_view second_view = abi::view_of(second.value_or(""));
+    lorry_text_limit limit_view{};
+    if (limit) {
+        limit_view = {
+            .max_tokens = limit->max_tokens, .keep_end = limit->side == TruncationSide::left, .strategy = strategy_of(limit->strategy)};
+    }
+    std::vector<lorry_text_token> tokens;
+    std::string error;
+    const auto status = lorry_text_encode_pair(handle_.get(), abi::view_of(first), second ? &second_view : nullptr,
+                                               limit ? &limit_view : nullptr, abi::sink_into(tokens), abi::sink_into(error));
+    if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
+    return std::move(encodings_of(tokens).front());
+}
+
+Expected<std::vector<Encoding>, std::string> Tokenizer::encode_windows(std::string_view text, std::size_t max_tokens,
+                                                                       std::size_t stride) const {
+    std::vector<lorry_text_token> tokens;
+    std::string error;
+    const auto status =
+        lorry_text_encode_windows(handle_.get(), abi::view_of(text), max_tokens, stride, abi::sink_into(tokens), abi::sink_into(error));
+    if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
+    return encodings_of(tokens);
+}
+
+bool Tokenizer::takes_pairs() const { return lorry_text_takes_pairs(handle_.get()); }
+
+std::int32_t Tokenizer::special_tokens_added(bool pair) const {
+    return static_cast<std::int32_t>(lorry_text_special_tokens_added(handle_.get(), pair));
+}
+
+std::optional<TokenId> Tokenizer::named_token(std::string_view name) const {
+    TokenId id = 0;
+    if (!lorry_text_named_token(handle_.get(), abi::view_of(name), &id)) return std::nullopt;
+    return id;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {

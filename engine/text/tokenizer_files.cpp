@@ -1,9 +1,10 @@
-// Reads tokenizer_config.json, special_tokens_map.json and files of templates.
+// Reads tokenizer_config.json, special_tokens_map.json, added_tokens.json and files of templates.
 #include "engine/text/tokenizer_files.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <utility>
@@ -24,6 +25,71 @@ void add_special_tokens(const Json& config, Json& tokens) {
         if (value != nullptr && value->is_object()) value = value->find("content");
         if (value != nullptr && value->is_string()) tokens.set(name, *value);
     }
+}
+
+bool is_named(const Json& special_tokens, std::string_view token) {
+    return std::ranges::any_of(*special_tokens.as_object(), [&](const Json::Member& named) { return *named.second.as_string() == token; });
+}
+
+// The tokens of "added_tokens_decoder" in tokenizer_config.json.
+std::map<std::int32_t, Json> tokens_of_decoder(const Json& decoder, const std::filesystem::path& file, const Json& special_tokens) {
+    std::map<std::int32_t, Json> by_id;
+    for (const auto& [key, value] : *decoder.as_object()) {
+        std::int32_t id = -1;
+        const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
+        const Json* content = value.find("content");
+        if (failed != std::errc() || end != key.data() + key.size() || id < 0 || content == nullptr || !content->is_string()) {
+            throw std::runtime_error(file.string() + ": added_tokens_decoder." + schema::shortened(key) +
+                                     " must be a token id with an object that has the string \"content\"");
+        }
+        const auto flag = [&](const char* name, bool absent) {
+            const Json* set = value.find(name);
+            return set == nullptr ? absent : set->as_bool().value_or(absent);
+        };
+        const bool special = flag("special", false);
+        by_id[id] = Json::object({{"id", id},
+                                  {"is_named", is_named(special_tokens, *content->as_string())},
+                                  {"token", Json::object({{"content", *content},
+                                                          {"single_word", flag("single_word", false)},
+                                                          {"lstrip", flag("lstrip", false)},
+                                                          {"rstrip", flag("rstrip", false)},
+                                                          {"normalized", flag("normalized", !special)},
+                                                          {"special", special}})}});
+    }
+    return by_id;
+}
+
+// The tokens of added_tokens.json, which models have that are older than "added_tokens_decoder" and tokenizer.json: {"<new>": 50265}.
+std::map<std::int32_t, Json> tokens_of_file(const std::filesystem::path& file, const Json& special_tokens) {
+    std::map<std::int32_t, Json> by_id;
+    const Json ids = read_json_object(file);
+    for (const auto& [token, value] : *ids.as_object()) {
+        const auto id = value.as_integer();
+        if (!id || *id < 0 || *id > std::numeric_limits<std::int32_t>::max())
+            throw std::runtime_error(file.string() + ": " + schema::shortened(token) + " must be a token id");
+        const bool special = is_named(special_tokens, token);
+        by_id[static_cast<std::int32_t>(*id)] = Json::object({{"id", *id},
+                                                              {"is_named", special},
+                                                              {"token", Json::object({{"content", token},
+                                                                                      {"single_word", false},
+                                                                                      {"lstrip", false},
+                                                                                      {"rstrip", false},
+                                                                                      {"normalized", !special},
+                                                                                      {"special", special}})}});
+    }
+    return by_id;
+}
+
+Json added_tokens_of(const std::filesystem::path& model_folder, const Json& config, const Json& special_tokens) {
+    std::map<std::int32_t, Json> by_id;
+    if (const Json* decoder = config.find("added_tokens_decoder"); decoder != nullptr && decoder->is_object()) {
+        by_id = tokens_of_decoder(*decoder, model_folder / "tokenizer_config.json", special_tokens);
+    } else if (!std::filesystem::exists(model_folder / "tokenizer.json")) {
+        by_id = tokens_of_file(model_folder / "added_tokens.json", special_tokens);
+    }
+    Json tokens = Json::array({});
+    for (auto& [id, token] : by_id) tokens.push(std::move(token));
+    return tokens;
 }
 
 }  // namespace
@@ -55,37 +121,19 @@ Json special_tokens_of(const std::filesystem::path& model_folder, const Json& co
     return tokens;
 }
 
-Json added_tokens_of(const std::filesystem::path& model_folder, const Json& config, const Json& special_tokens) {
-    const Json* decoder = config.find("added_tokens_decoder");
-    if (decoder == nullptr || decoder->as_object() == nullptr) return Json::array({});
-    std::map<std::int32_t, Json> by_id;
-    for (const auto& [key, value] : *decoder->as_object()) {
-        std::int32_t id = -1;
-        const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
-        const Json* content = value.find("content");
-        if (failed != std::errc() || end != key.data() + key.size() || id < 0 || content == nullptr || !content->is_string()) {
-            throw std::runtime_error((model_folder / "tokenizer_config.json").string() + ": added_tokens_decoder." +
-                                     schema::shortened(key) + " must be a token id with an object that has the string \"content\"");
-        }
-        const auto flag = [&](const char* name, bool absent) {
-            const Json* set = value.find(name);
-            return set == nullptr ? absent : set->as_bool().value_or(absent);
-        };
-        const bool special = flag("special", false);
-        const bool is_named = std::ranges::any_of(
-            *special_tokens.as_object(), [&](const Json::Member& token) { return *token.second.as_string() == *content->as_string(); });
-        by_id[id] = Json::object({{"id", id},
-                                  {"is_named", is_named},
-                                  {"token", Json::object({{"content", *content},
-                                                          {"single_word", flag("single_word", false)},
-                                                          {"lstrip", flag("lstrip", false)},
-                                                          {"rstrip", flag("rstrip", false)},
-                                                          {"normalized", flag("normalized", !special)},
-                                                          {"special", special}})}});
-    }
-    Json tokens = Json::array({});
-    for (auto& [id, token] : by_id) tokens.push(std::move(token));
-    return tokens;
+Json tokenizer_settings_of(const std::filesystem::path& model_folder, const Json& config, const Json& special_tokens) {
+    const Json model = read_json_object(model_folder / "config.json");
+    const auto text_of = [](const Json& object, const char* key) {
+        const Json* value = object.find(key);
+        return value != nullptr && value->is_string() ? *value->as_string() : std::string();
+    };
+    std::string class_name = text_of(config, "tokenizer_class");
+    if (class_name.empty()) class_name = text_of(model, "tokenizer_class");
+    return Json::object({{"class", std::move(class_name)},
+                         {"model_type", text_of(model, "model_type")},
+                         {"config", config},
+                         {"special_tokens", special_tokens},
+                         {"added_tokens", added_tokens_of(model_folder, config, special_tokens)}});
 }
 
 }  // namespace lorry::engine

@@ -183,7 +183,10 @@ TEST(TokenizerTest, ManyThreadsMayEncode) {
 
 TEST(TokenizerTest, AMissingFileIsNamed) {
     const ModelFolder folder;
-    EXPECT_THAT(tokenizer_load_error(folder), HasSubstr((folder.path() / "tokenizer.json").string() + " is missing"));
+    EXPECT_THAT(tokenizer_load_error(folder), HasSubstr(folder.path().string() + ": there is no tokenizer.json, and neither"));
+    folder.write("config.json", R"({"model_type":"bert"})");
+    EXPECT_THAT(tokenizer_load_error(folder),
+                HasSubstr((folder.path() / "vocab.txt").string() + " is missing, and there is no tokenizer.json"));
 }
 
 TEST(TokenizerTest, ABrokenFileIsNamedWithTheReason) {
