@@ -21,11 +21,13 @@ inline lorry_text_sink sink_into(std::string& out) {
             }};
 }
 
-inline lorry_text_sink sink_into(std::vector<TokenId>& out) {
+// Value: TokenId or lorry_text_token.
+template <typename Value>
+lorry_text_sink sink_into(std::vector<Value>& out) {
     return {.context = &out, .write = [](void* context, const void* data, std::size_t size) noexcept {
-                auto& ids = *static_cast<std::vector<TokenId>*>(context);
-                ids.resize(size / sizeof(TokenId));
-                if (size > 0) std::memcpy(ids.data(), data, size);
+                auto& values = *static_cast<std::vector<Value>*>(context);
+                values.resize(size / sizeof(Value));
+                if (size > 0) std::memcpy(values.data(), data, size);
             }};
 }
 

@@ -34,16 +34,52 @@ typedef struct {
     void (*write)(void* context, const void* data, size_t size);
 } lorry_text_sink;
 
-/* `json` is the content of a tokenizer.json. `added_tokens` is JSON, the tokens of tokenizer_config.json in the order of their ids:
- * [{"id": 7, "is_named": true, "token": {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}}, ...], where a named token
- * is special: the eos_token, for example. */
-lorry_text_status lorry_text_tokenizer_new(lorry_text_view json, lorry_text_view added_tokens, lorry_text_tokenizer** out,
+/* `json` is the content of a tokenizer.json. `settings` is JSON, an object of:
+ *   "class": tokenizer_class of tokenizer_config.json or config.json, and "model_type" of config.json, which decides if there is no class;
+ *   "config": the object of tokenizer_config.json;
+ *   "special_tokens": {"mask_token": "[MASK]", ...}, as far as they are configured;
+ *   "added_tokens": the tokens of tokenizer_config.json in the order of their ids: [{"id": 7, "is_named": true, "token": {"content",
+ *   "single_word", "lstrip", "rstrip", "normalized", "special"}}, ...], where a named token is special: the eos_token, for example.
+ * Any of them may be absent. */
+lorry_text_status lorry_text_tokenizer_new(lorry_text_view json, lorry_text_view settings, lorry_text_tokenizer** out,
                                            lorry_text_sink error);
 void lorry_text_tokenizer_free(lorry_text_tokenizer* tokenizer);
 
 /* `ids` takes int32_t values. `text` must be UTF-8; otherwise the error names the first invalid byte. */
 lorry_text_status lorry_text_encode(const lorry_text_tokenizer* tokenizer, lorry_text_view text, bool add_special_tokens,
                                     lorry_text_sink ids, lorry_text_sink error);
+
+/* `begin` and `end` are characters (code points) of text 0 or 1, from which the token came. `text` is -1 for tokens that the post-processor
+ * added, whose `begin` and `end` are 0; `word` is -1 for tokens outside words. `window` counts from 0. */
+typedef struct {
+    int32_t id;
+    int32_t type;
+    int32_t text;
+    int32_t word;
+    int32_t begin;
+    int32_t end;
+    int32_t window;
+} lorry_text_token;
+
+typedef enum { LORRY_TEXT_LONGEST_FIRST = 0, LORRY_TEXT_ONLY_FIRST = 1, LORRY_TEXT_ONLY_SECOND = 2 } lorry_text_strategy;
+
+typedef struct {
+    size_t max_tokens; /* with special tokens */
+    bool keep_end;     /* removes the begin of a text instead of its end */
+    lorry_text_strategy strategy;
+} lorry_text_limit;
+
+/* With special tokens. `second` and `limit` may be null. `tokens` takes lorry_text_token values. */
+lorry_text_status lorry_text_encode_pair(const lorry_text_tokenizer* tokenizer, lorry_text_view first, const lorry_text_view* second,
+                                         const lorry_text_limit* limit, lorry_text_sink tokens, lorry_text_sink error);
+/* The text in windows of up to `max_tokens`; each repeats the last `stride` tokens of the one before. */
+lorry_text_status lorry_text_encode_windows(const lorry_text_tokenizer* tokenizer, lorry_text_view text, size_t max_tokens, size_t stride,
+                                            lorry_text_sink tokens, lorry_text_sink error);
+bool lorry_text_takes_pairs(const lorry_text_tokenizer* tokenizer);
+size_t lorry_text_special_tokens_added(const lorry_text_tokenizer* tokenizer, bool pair);
+/* Sets `id` and returns true if the tokenizer has a token of this name, for example "mask_token". */
+bool lorry_text_named_token(const lorry_text_tokenizer* tokenizer, lorry_text_view name, int32_t* id);
+
 /* Ids without a token are skipped. */
 lorry_text_status lorry_text_decode(const lorry_text_tokenizer* tokenizer, const int32_t* ids, size_t count, bool skip_special_tokens,
                                     lorry_text_sink text, lorry_text_sink error);

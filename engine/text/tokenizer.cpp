@@ -10,6 +10,31 @@
 
 namespace lorry::engine {
 
+namespace {
+
+lorry_text_strategy strategy_of(TruncationStrategy strategy) {
+    switch (strategy) {
+        case TruncationStrategy::longest_first: return LORRY_TEXT_LONGEST_FIRST;
+        case TruncationStrategy::only_first: return LORRY_TEXT_ONLY_FIRST;
+        case TruncationStrategy::only_second: return LORRY_TEXT_ONLY_SECOND;
+    }
+    CHECK(false, "a strategy is one of these");
+}
+
+// One per window, at least one.
+std::vector<Encoding> encodings_of(const std::vector<lorry_text_token>& tokens) {
+    std::vector<Encoding> encodings(tokens.empty() ? 1 : static_cast<std::size_t>(tokens.back().window) + 1);
+    for (const auto& token : tokens) {
+        Encoding& encoding = encodings[static_cast<std::size_t>(token.window)];
+        encoding.ids.push_back(token.id);
+        encoding.types.push_back(token.type);
+        encoding.spans.push_back({.begin = token.begin, .end = token.end, .text = token.text, .word = token.word});
+    }
+    return encodings;
+}
+
+}  // namespace
+
 void Tokenizer::Free::operator()(lorry_text_tokenizer* handle) const { lorry_text_tokenizer_free(handle); }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
@@ -22,10 +47,10 @@ Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
     if (!json) throw std::runtime_error(json.error());
     const schema::Json config = read_json_object(model_folder / "tokenizer_config.json");
     const schema::Json special_tokens = special_tokens_of(model_folder, config);
-    const std::string added_tokens = added_tokens_of(model_folder, config, special_tokens).dump();
+    const std::string settings = tokenizer_settings_of(model_folder, config, special_tokens).dump();
     lorry_text_tokenizer* handle = nullptr;
     std::string error;
-    if (lorry_text_tokenizer_new(abi::view_of(*json), abi::view_of(added_tokens), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {
+    if (lorry_text_tokenizer_new(abi::view_of(*json), abi::view_of(settings), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {
         throw std::runtime_error(file.string() + " cannot be used: " + error + "; take the file of the original model or save it again " +
                                  "with transformers");
     }
@@ -41,6 +66,44 @@ Expected<std::vector<TokenId>, std::string> Tokenizer::encode(std::string_view t
         lorry_text_encode(handle_.get(), abi::view_of(text), add_special_tokens, abi::sink_into(ids), abi::sink_into(error));
     if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
     return ids;
+}
+
+Expected<Encoding, std::string> Tokenizer::encode_pair(std::string_view first, std::optional<std::string_view> second,
+                                                       std::optional<EncodeLimit> limit) const {
+    const lorry_text_view second_view = abi::view_of(second.value_or(""));
+    lorry_text_limit limit_view{};
+    if (limit) {
+        limit_view = {
+            .max_tokens = limit->max_tokens, .keep_end = limit->side == TruncationSide::left, .strategy = strategy_of(limit->strategy)};
+    }
+    std::vector<lorry_text_token> tokens;
+    std::string error;
+    const auto status = lorry_text_encode_pair(handle_.get(), abi::view_of(first), second ? &second_view : nullptr,
+                                               limit ? &limit_view : nullptr, abi::sink_into(tokens), abi::sink_into(error));
+    if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
+    return std::move(encodings_of(tokens).front());
+}
+
+Expected<std::vector<Encoding>, std::string> Tokenizer::encode_windows(std::string_view text, std::size_t max_tokens,
+                                                                       std::size_t stride) const {
+    std::vector<lorry_text_token> tokens;
+    std::string error;
+    const auto status =
+        lorry_text_encode_windows(handle_.get(), abi::view_of(text), max_tokens, stride, abi::sink_into(tokens), abi::sink_into(error));
+    if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
+    return encodings_of(tokens);
+}
+
+bool Tokenizer::takes_pairs() const { return lorry_text_takes_pairs(handle_.get()); }
+
+std::int32_t Tokenizer::special_tokens_added(bool pair) const {
+    return static_cast<std::int32_t>(lorry_text_special_tokens_added(handle_.get(), pair));
+}
+
+std::optional<TokenId> Tokenizer::named_token(std::string_view name) const {
+    TokenId id = 0;
+    if (!lorry_text_named_token(handle_.get(), abi::view_of(name), &id)) return std::nullopt;
+    return id;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {

@@ -1,5 +1,5 @@
 // A model's tokenizer: converts text to ids and back, exactly as Hugging Face's tokenizers library does. Loaded once per model at start;
-// used by consumer/preparer.cpp (encode), for logprobs (token_bytes) and by Detokenizer.
+// used by consumer/preparer.cpp (encode), for logprobs (token_bytes), by Detokenizer, and by encoder models (encode_pair, encode_windows).
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/text/encoding.h"
 #include "engine/text/token.h"
 #include "schema/check.h"
 
@@ -21,14 +22,33 @@ namespace lorry::engine {
 // Constant after load(); all members may be called by many threads at once.
 class Tokenizer {
 public:
-    // Reads tokenizer.json, which alone decides which special tokens encode() adds, and of tokenizer_config.json the eos_token and
-    // further tokens (added_tokens_decoder). Truncation and padding are not applied. Throws std::runtime_error that names the file and what
-    // to do if the file is missing or unusable.
+    // Reads tokenizer.json, which alone decides which special tokens encode() adds, and of tokenizer_config.json the eos_token, further
+    // tokens (added_tokens_decoder) and, for classes that transformers configures anew, options that differ from tokenizer.json:
+    // do_lower_case, for example. Truncation and padding of the file are not applied. Throws std::runtime_error that names the file and
+    // what to do if the file is missing or unusable.
     static Tokenizer load(const std::filesystem::path& model_folder);
 
     // Special tokens spelled out in `text` become their ids, as with Hugging Face. Text from a chat template already has special tokens:
     // encode it without adding any. The error says why the text cannot be encoded, for example because it is not UTF-8.
     Expected<std::vector<TokenId>, std::string> encode(std::string_view text, bool add_special_tokens) const;
+
+    // One text or a pair, with special tokens and token types as the post-processor of tokenizer.json says. Truncates exactly as Hugging
+    // Face does; nullopt: no limit. The error says why: a text is not UTF-8, the limit is less than the special tokens, or only_first or
+    // only_second cannot reach it.
+    Expected<Encoding, std::string> encode_pair(std::string_view first, std::optional<std::string_view> second,
+                                                std::optional<EncodeLimit> limit) const;
+    // The whole text in windows of up to `max_tokens`, special tokens included; each repeats the last `stride` tokens of the text in the
+    // window before it (Hugging Face's overflowing tokens). At least one window. The error says why there are none: the stride does not
+    // fit into a window, or the windows have more than 4 million tokens together.
+    Expected<std::vector<Encoding>, std::string> encode_windows(std::string_view text, std::size_t max_tokens, std::size_t stride) const;
+    // False: what the post-processor makes of a pair lacks one of its texts.
+    bool takes_pairs() const;
+    // How many tokens the post-processor adds to one text or to a pair.
+    std::int32_t special_tokens_added(bool pair) const;
+    // As configured by tokenizer_config.json or special_tokens_map.json, else by the tokenizer's class in transformers.
+    std::optional<TokenId> mask_token() const { return named_token("mask_token"); }
+    std::optional<TokenId> pad_token() const { return named_token("pad_token"); }
+
     // The result is always UTF-8; invalid bytes become U+FFFD. Ids without a token are skipped.
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
@@ -52,6 +72,8 @@ private:
     using Handle = std::unique_ptr<lorry_text_tokenizer, Free>;
 
     explicit Tokenizer(Handle handle) : handle_(std::move(handle)) {}
+
+    std::optional<TokenId> named_token(std::string_view name) const;
 
     Handle handle_;
     std::optional<TokenId> eos_;

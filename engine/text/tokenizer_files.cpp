@@ -26,35 +26,7 @@ void add_special_tokens(const Json& config, Json& tokens) {
     }
 }
 
-}  // namespace
-
-std::optional<std::string> read_if_there(const std::filesystem::path& file) {
-    if (!std::filesystem::exists(file)) return std::nullopt;
-    auto text = read_text(file);
-    if (!text) throw std::runtime_error(text.error());
-    if (!schema::is_valid_utf8(*text))
-        throw std::runtime_error(file.string() + " is not valid UTF-8; save it as UTF-8, or take the file of the original model");
-    return std::move(*text);
-}
-
-Json read_json_object(const std::filesystem::path& file) {
-    const auto text = read_if_there(file);
-    if (!text) return Json::object({});
-    auto json = Json::parse(*text);
-    if (!json) throw std::runtime_error(file.string() + " is not valid JSON: " + json.error() + "; take the file of the original model");
-    if (!json->is_object()) throw std::runtime_error(file.string() + " must hold a JSON object, not " + json->kind());
-    return std::move(*json);
-}
-
-Json special_tokens_of(const std::filesystem::path& model_folder, const Json& config) {
-    Json tokens = Json::object({});
-    add_special_tokens(config, tokens);
-    // Only checkpoints older than this key have their tokens in a separate file.
-    if (config.find("added_tokens_decoder") == nullptr)
-        add_special_tokens(read_json_object(model_folder / "special_tokens_map.json"), tokens);
-    return tokens;
-}
-
+// The tokens of "added_tokens_decoder" in tokenizer_config.json.
 Json added_tokens_of(const std::filesystem::path& model_folder, const Json& config, const Json& special_tokens) {
     const Json* decoder = config.find("added_tokens_decoder");
     if (decoder == nullptr || decoder->as_object() == nullptr) return Json::array({});
@@ -86,6 +58,50 @@ Json added_tokens_of(const std::filesystem::path& model_folder, const Json& conf
     Json tokens = Json::array({});
     for (auto& [id, token] : by_id) tokens.push(std::move(token));
     return tokens;
+}
+
+}  // namespace
+
+std::optional<std::string> read_if_there(const std::filesystem::path& file) {
+    if (!std::filesystem::exists(file)) return std::nullopt;
+    auto text = read_text(file);
+    if (!text) throw std::runtime_error(text.error());
+    if (!schema::is_valid_utf8(*text))
+        throw std::runtime_error(file.string() + " is not valid UTF-8; save it as UTF-8, or take the file of the original model");
+    return std::move(*text);
+}
+
+Json read_json_object(const std::filesystem::path& file) {
+    const auto text = read_if_there(file);
+    if (!text) return Json::object({});
+    auto json = Json::parse(*text);
+    if (!json) throw std::runtime_error(file.string() + " is not valid JSON: " + json.error() + "; take the file of the original model");
+    if (!json->is_object()) throw std::runtime_error(file.string() + " must hold a JSON object, not " + json->kind());
+    return std::move(*json);
+}
+
+Json special_tokens_of(const std::filesystem::path& model_folder, const Json& config) {
+    Json tokens = Json::object({});
+    add_special_tokens(config, tokens);
+    // Only checkpoints older than this key have their tokens in a separate file.
+    if (config.find("added_tokens_decoder") == nullptr)
+        add_special_tokens(read_json_object(model_folder / "special_tokens_map.json"), tokens);
+    return tokens;
+}
+
+Json tokenizer_settings_of(const std::filesystem::path& model_folder, const Json& config, const Json& special_tokens) {
+    const Json model = read_json_object(model_folder / "config.json");
+    const auto text_of = [](const Json& object, const char* key) {
+        const Json* value = object.find(key);
+        return value != nullptr && value->is_string() ? *value->as_string() : std::string();
+    };
+    std::string class_name = text_of(config, "tokenizer_class");
+    if (class_name.empty()) class_name = text_of(model, "tokenizer_class");
+    return Json::object({{"class", std::move(class_name)},
+                         {"model_type", text_of(model, "model_type")},
+                         {"config", config},
+                         {"special_tokens", special_tokens},
+                         {"added_tokens", added_tokens_of(model_folder, config, special_tokens)}});
 }
 
 }  // namespace lorry::engine

@@ -18,8 +18,9 @@ schema::Json read_json_object(const std::filesystem::path& file);
 // one leaves them to special_tokens_map.json. Throws as read_json_object.
 schema::Json special_tokens_of(const std::filesystem::path& model_folder, const schema::Json& config);
 
-// The tokens of "added_tokens_decoder" in tokenizer_config.json, as lorry_text_tokenizer_new takes them. special_tokens: of
+// What tokenizer_config.json and config.json say about the tokenizer, as lorry_text_tokenizer_new takes it. special_tokens: of
 // special_tokens_of. Throws std::runtime_error that names the entry.
-schema::Json added_tokens_of(const std::filesystem::path& model_folder, const schema::Json& config, const schema::Json& special_tokens);
+schema::Json tokenizer_settings_of(const std::filesystem::path& model_folder, const schema::Json& config,
+                                   const schema::Json& special_tokens);
 
 }  // namespace lorry::engine

@@ -5,9 +5,13 @@ use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
+use tokenizers::{TruncationDirection, TruncationStrategy};
+
 use crate::chat_template::{ChatRequest, ChatTemplate};
 use crate::detokenizer::Detokenizer;
+use crate::encoding::{Limit, PlacedToken};
 use crate::jinja::cut;
+use crate::settings::Settings;
 use crate::tokenizer::Tokenizer;
 
 const OK: i32 = 0;
@@ -34,6 +38,10 @@ impl Sink {
 
     fn ids(&self, ids: &[i32]) {
         (self.write)(self.context, ids.as_ptr().cast(), std::mem::size_of_val(ids));
+    }
+
+    fn tokens(&self, tokens: &[PlacedToken]) {
+        (self.write)(self.context, tokens.as_ptr().cast(), std::mem::size_of_val(tokens));
     }
 }
 
@@ -71,6 +79,28 @@ unsafe fn ids_from<'a>(ids: *const i32, count: usize) -> &'a [u32] {
     }
 }
 
+/// lorry_text_limit
+#[repr(C)]
+pub struct LimitView {
+    max_tokens: usize,
+    keep_end: bool,
+    /// lorry_text_strategy
+    strategy: i32,
+}
+
+impl LimitView {
+    fn limit(&self) -> Result<Limit, String> {
+        let strategy = match self.strategy {
+            0 => TruncationStrategy::LongestFirst,
+            1 => TruncationStrategy::OnlyFirst,
+            2 => TruncationStrategy::OnlySecond,
+            other => return Err(format!("there is no truncation strategy {other}")),
+        };
+        let side = if self.keep_end { TruncationDirection::Left } else { TruncationDirection::Right };
+        Ok(Limit { max_tokens: self.max_tokens, side, strategy })
+    }
+}
+
 /// lorry_text_chat_request
 #[repr(C)]
 pub struct ChatRequestView {
@@ -100,9 +130,10 @@ fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
 /// SAFETY of all functions below: handles come from the matching _new function and were not freed; views, ids and out pointers are valid
 /// during the call; a sink's function may be called with its context during the call.
 #[no_mangle]
-pub unsafe extern "C" fn lorry_text_tokenizer_new(json: View, added_tokens: View, out: *mut *mut Arc<Tokenizer>, error: Sink) -> i32 {
+pub unsafe extern "C" fn lorry_text_tokenizer_new(json: View, settings: View, out: *mut *mut Arc<Tokenizer>, error: Sink) -> i32 {
     guarded(error, || {
-        let tokenizer = Tokenizer::from_json(json.bytes(), added_tokens.text("the list of added tokens")?)?;
+        let settings = Settings::from_json(settings.text("the settings of the tokenizer")?)?;
+        let tokenizer = Tokenizer::from_json(json.bytes(), &settings)?;
         *out = Box::into_raw(Box::new(Arc::new(tokenizer)));
         Ok(())
     })
@@ -125,6 +156,57 @@ pub unsafe extern "C" fn lorry_text_encode(
         ids.ids(&tokenizer.encode(text.text("the text")?, add_special_tokens)?);
         Ok(())
     })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_encode_pair(
+    tokenizer: &Arc<Tokenizer>,
+    first: View,
+    second: Option<&View>,
+    limit: Option<&LimitView>,
+    tokens: Sink,
+    error: Sink,
+) -> i32 {
+    guarded(error, || {
+        let second = second.map(|text| text.text("the second text")).transpose()?;
+        let limit = limit.map(LimitView::limit).transpose()?;
+        tokens.tokens(&tokenizer.encode_pair(first.text("the text")?, second, limit.as_ref())?);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_encode_windows(
+    tokenizer: &Arc<Tokenizer>,
+    text: View,
+    max_tokens: usize,
+    stride: usize,
+    tokens: Sink,
+    error: Sink,
+) -> i32 {
+    guarded(error, || {
+        tokens.tokens(&tokenizer.encode_windows(text.text("the text")?, max_tokens, stride)?);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_takes_pairs(tokenizer: &Arc<Tokenizer>) -> bool {
+    catch_unwind(AssertUnwindSafe(|| tokenizer.takes_pairs())).unwrap_or(false)
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_special_tokens_added(tokenizer: &Arc<Tokenizer>, pair: bool) -> usize {
+    tokenizer.special_tokens_added(pair)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_named_token(tokenizer: &Arc<Tokenizer>, name: View, id: *mut i32) -> bool {
+    let found = name.text("the name").ok().and_then(|name| tokenizer.named_token(name));
+    if let Some(found) = found {
+        *id = found as i32;
+    }
+    found.is_some()
 }
 
 #[no_mangle]

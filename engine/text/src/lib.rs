@@ -3,8 +3,11 @@
 
 mod abi;
 mod chat_template;
+mod classes;
 mod detokenizer;
+mod encoding;
 mod growth;
 mod jinja;
 mod job_json;
+mod settings;
 mod tokenizer;

@@ -1,12 +1,13 @@
-//! A tokenizer read from tokenizer.json, with a table of the bytes that each token stands for. Called by abi.rs and detokenizer.rs; any
-//! number of threads may share it.
+//! A tokenizer read from tokenizer.json, with a table of the bytes that each token stands for. Called by abi.rs, encoding.rs and
+//! detokenizer.rs; any number of threads may share it.
 
 use std::collections::HashMap;
 
 use tokenizers::decoders::DecoderWrapper;
-use tokenizers::{AddedToken, Decoder, ModelWrapper};
+use tokenizers::{AddedToken, Decoder, Encoding, ModelWrapper, PostProcessorWrapper};
 
-use crate::growth;
+use crate::settings::Settings;
+use crate::{growth, settings};
 
 /// Larger ids mean a damaged file. The table of tokens has one entry per id.
 const ID_LIMIT: u32 = 1 << 24;
@@ -28,7 +29,10 @@ pub enum Decoding {
 }
 
 pub struct Tokenizer {
+    /// Without the post-processor, which must run once and after texts are truncated.
     library: tokenizers::Tokenizer,
+    post_processor: Option<PostProcessorWrapper>,
+    named_tokens: HashMap<String, u32>,
     decoding: Decoding,
     /// By id. Some vocabularies have gaps.
     tokens: Vec<Option<TokenFacts>>,
@@ -43,8 +47,8 @@ pub struct TokenFacts {
 }
 
 impl Tokenizer {
-    /// `json`: of tokenizer.json. `added_tokens`: as lorry_text_tokenizer_new takes them.
-    pub fn from_json(json: &[u8], added_tokens: &str) -> Result<Self, String> {
+    /// `json`: of tokenizer.json.
+    pub fn from_json(json: &[u8], settings: &Settings) -> Result<Self, String> {
         let mut library = tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())?;
         // Truncation and padding in the file are for training; a job decides about its own context.
         library.with_truncation(None).map_err(|error| error.to_string())?;
@@ -54,15 +58,20 @@ impl Tokenizer {
                 return Err("model.dropout makes tokenization random: set it to null".to_string());
             }
         }
+        settings::apply(&mut library, settings)?;
         growth::check(&library)?;
-        add_tokens(&mut library, added_tokens)?;
+        add_tokens(&mut library, settings)?;
         let decoding = decoding_of(&library)?;
         let size = match library.get_vocab(true).values().max() {
             None => return Err("the vocabulary is empty".to_string()),
             Some(&highest) if highest >= ID_LIMIT => return Err(format!("token id {highest} is above the limit of {ID_LIMIT}")),
             Some(&highest) => highest as usize + 1,
         };
-        let mut tokenizer = Tokenizer { library, decoding, tokens: Vec::new() };
+        let post_processor = library.get_post_processor().cloned();
+        library.with_post_processor(None::<PostProcessorWrapper>);
+        let named_tokens =
+            settings.named_tokens().filter_map(|(name, token)| Some((name.to_string(), library.token_to_id(token)?))).collect();
+        let mut tokenizer = Tokenizer { library, post_processor, named_tokens, decoding, tokens: Vec::new() };
         let byte_of = byte_of_char();
         tokenizer.tokens = (0..size as u32).map(|id| tokenizer.facts_of(id, &byte_of)).collect::<Result<_, _>>()?;
         let around = tokenizer.encode("", true)?;
@@ -93,13 +102,28 @@ impl Tokenizer {
         self.tokens.get(id as usize)?.as_ref()
     }
 
+    /// `name`: "mask_token", for example.
+    pub fn named_token(&self, name: &str) -> Option<u32> {
+        self.named_tokens.get(name).copied()
+    }
+
+    pub fn post_processor(&self) -> Option<&PostProcessorWrapper> {
+        self.post_processor.as_ref()
+    }
+
     pub fn token(&self, id: u32) -> Option<String> {
         self.library.id_to_token(id)
     }
 
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i32>, String> {
-        let encoding = self.library.encode_fast(text, add_special_tokens).map_err(|error| error.to_string())?;
+        let alone = self.library.encode_fast(text, false).map_err(|error| error.to_string())?;
+        let encoding = self.post_process(alone, None, add_special_tokens)?;
         Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
+    }
+
+    /// The text alone, with spans in characters; the post-processor has not run.
+    pub fn encode_text(&self, text: &str) -> Result<Encoding, String> {
+        self.library.encode_char_offsets(text, false).map_err(|error| error.to_string())
     }
 
     pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String, String> {
@@ -142,15 +166,14 @@ impl Tokenizer {
 
 /// Adds the tokens that only tokenizer_config.json has, as transformers does; a token with other flags than in tokenizer.json gets them. A
 /// new token that does not get the id that the model was trained with is an error.
-fn add_tokens(library: &mut tokenizers::Tokenizer, added_tokens: &str) -> Result<(), String> {
+fn add_tokens(library: &mut tokenizers::Tokenizer, settings: &Settings) -> Result<(), String> {
     let unreadable = |error: serde_json::Error| format!("added_tokens_decoder of tokenizer_config.json: {error}");
-    let mut entries: Vec<serde_json::Value> = serde_json::from_str(added_tokens).map_err(unreadable)?;
     let known: HashMap<String, AddedToken> =
         library.get_added_tokens_decoder().into_values().map(|token| (token.content.clone(), token)).collect();
     let mut tokens = Vec::new();
     let mut new_ids = Vec::new();
-    for entry in &mut entries {
-        let mut token: AddedToken = serde_json::from_value(entry["token"].take()).map_err(unreadable)?;
+    for entry in &settings.added_tokens {
+        let mut token: AddedToken = serde_json::from_value(entry["token"].clone()).map_err(unreadable)?;
         if known.get(&token.content) == Some(&token) || token.content.is_empty() {
             continue;
         }

@@ -1,0 +1,128 @@
+//! Texts and pairs of texts as encoder models read them: ids, token types and spans, truncated as the library truncates, but by a limit of
+//! the call instead of one of the tokenizer. Called by abi.rs and tokenizer.rs.
+
+use tokenizers::utils::truncation::truncate_encodings;
+use tokenizers::{Encoding, PostProcessor, Token, TruncationDirection, TruncationParams, TruncationStrategy};
+
+use crate::tokenizer::Tokenizer;
+
+/// Of all windows of one text together: strides near the size of a window multiply a text.
+const WINDOW_TOKENS_MAX: usize = 1 << 22;
+
+/// lorry_text_token
+#[repr(C)]
+pub struct PlacedToken {
+    id: i32,
+    type_id: i32,
+    text: i32,
+    word: i32,
+    begin: i32,
+    end: i32,
+    window: i32,
+}
+
+/// The limit counts the tokens that the post-processor adds.
+pub struct Limit {
+    pub max_tokens: usize,
+    pub side: TruncationDirection,
+    pub strategy: TruncationStrategy,
+}
+
+impl Tokenizer {
+    pub fn encode_pair(&self, first: &str, second: Option<&str>, limit: Option<&Limit>) -> Result<Vec<PlacedToken>, String> {
+        let first = self.encode_text(first)?;
+        let second = second.map(|text| self.encode_text(text)).transpose()?;
+        let (first, second) = match limit {
+            None => (first, second),
+            Some(limit) => {
+                let params = TruncationParams {
+                    direction: limit.side,
+                    max_length: self.room(limit.max_tokens, second.is_some())?,
+                    strategy: limit.strategy,
+                    stride: 0,
+                };
+                let (mut first, mut second) = truncate_encodings(first, second, &params).map_err(|error| error.to_string())?;
+                // Processors combine each rest of the first text with each of the second.
+                first.take_overflowing();
+                second.as_mut().map(Encoding::take_overflowing);
+                (first, second)
+            }
+        };
+        let encoding = self.post_process(first, second, true)?;
+        let mut tokens = Vec::with_capacity(encoding.len());
+        place(&encoding, 0, &mut tokens)?;
+        Ok(tokens)
+    }
+
+    /// Each window but the first repeats the last `stride` tokens of the one before.
+    pub fn encode_windows(&self, text: &str, max_tokens: usize, stride: usize) -> Result<Vec<PlacedToken>, String> {
+        let room = self.room(max_tokens, false)?;
+        if stride >= room {
+            return Err(format!("a stride of {stride} tokens is too large: a window has room for {room} tokens of the text"));
+        }
+        let mut encoding = self.encode_text(text)?;
+        let windows = encoding.len().saturating_sub(room).div_ceil(room - stride) + 1;
+        if windows > 1 && windows.saturating_mul(max_tokens) > WINDOW_TOKENS_MAX {
+            return Err(format!(
+                "the text has {windows} windows of {max_tokens} tokens, together more than {WINDOW_TOKENS_MAX}; choose a smaller stride"
+            ));
+        }
+        encoding.truncate(room, stride, TruncationDirection::Right);
+        let encoding = self.post_process(encoding, None, true)?;
+        let mut tokens = Vec::new();
+        place(&encoding, 0, &mut tokens)?;
+        for (window, rest) in encoding.get_overflowing().iter().enumerate() {
+            place(rest, window + 1, &mut tokens)?;
+        }
+        Ok(tokens)
+    }
+
+    /// Whether both texts of a pair are in what the post-processor makes of them.
+    pub fn takes_pairs(&self) -> bool {
+        let word = || Encoding::from_tokens(vec![Token::new(0, "a".to_string(), (0, 1))], 0);
+        match self.post_process(word(), Some(word()), true) {
+            Ok(encoding) => [Some(0), Some(1)].iter().all(|text| encoding.get_sequence_ids().contains(text)),
+            Err(_) => false,
+        }
+    }
+
+    pub fn special_tokens_added(&self, pair: bool) -> usize {
+        self.post_processor().map_or(0, |processor| processor.added_tokens(pair))
+    }
+
+    /// What the post-processor makes of texts that were encoded alone.
+    pub fn post_process(&self, first: Encoding, second: Option<Encoding>, add_special_tokens: bool) -> Result<Encoding, String> {
+        if let Some(processor) = self.post_processor() {
+            return processor.process(first, second, add_special_tokens).map_err(|error| error.to_string());
+        }
+        let Some(mut second) = second else { return Ok(first) };
+        second.set_type_ids(vec![1; second.len()]);
+        let both = <dyn PostProcessor>::default_process(vec![first, second], add_special_tokens).map_err(|error| error.to_string())?;
+        both.into_iter().next().ok_or_else(|| "the library lost the texts".to_string())
+    }
+
+    /// Tokens of texts that fit into `max_tokens`.
+    fn room(&self, max_tokens: usize, pair: bool) -> Result<usize, String> {
+        let added = self.special_tokens_added(pair);
+        max_tokens.checked_sub(added).ok_or_else(|| format!("{max_tokens} tokens are too few: the tokenizer adds {added} special tokens"))
+    }
+}
+
+fn place(encoding: &Encoding, window: usize, tokens: &mut Vec<PlacedToken>) -> Result<(), String> {
+    let number = |value: usize| i32::try_from(value).map_err(|_| "the text has more than 2^31 characters".to_string());
+    let texts = encoding.get_sequence_ids();
+    for (i, &id) in encoding.get_ids().iter().enumerate() {
+        let text = texts[i].map_or(Ok(-1), number)?;
+        let (begin, end) = if text < 0 { (0, 0) } else { encoding.get_offsets()[i] };
+        tokens.push(PlacedToken {
+            id: id as i32,
+            type_id: encoding.get_type_ids()[i] as i32,
+            text,
+            word: encoding.get_word_ids()[i].map_or(Ok(-1), |word| number(word as usize))?,
+            begin: number(begin)?,
+            end: number(end)?,
+            window: number(window)?,
+        });
+    }
+    Ok(())
+}

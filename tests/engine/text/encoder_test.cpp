@@ -1,0 +1,191 @@
+// Compares the encodings of encoder models with those of transformers (tests/data/text/make_encoder_vectors.py): ids, token types and spans
+// of texts and pairs, truncation, windows.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/text/tokenizer.h"
+#include "tests/engine/text/encoder_vectors.h"
+
+namespace lorry::engine {
+namespace {
+
+using namespace text_vectors;
+using testing::HasSubstr;
+
+class EncoderOfKind : public testing::TestWithParam<std::string> {
+protected:
+    const schema::Json vectors_ = encoder_vectors_of(GetParam());
+    const Tokenizer tokenizer_ = Tokenizer::load(encoder_folder_of(GetParam()));
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EncoderOfKind, testing::ValuesIn(encoder_kinds), [](const auto& kind) { return kind.param; });
+
+TEST_P(EncoderOfKind, EncodesTextsAndPairsAsTransformersDoes) {
+    EXPECT_GT(compare_texts_and_pairs(tokenizer_, vectors_), 0u);
+    EXPECT_TRUE(tokenizer_.takes_pairs());
+    EXPECT_EQ(tokenizer_.special_tokens_added(false), list(vectors_, "added")[0].as_integer());
+    EXPECT_EQ(tokenizer_.special_tokens_added(true), list(vectors_, "added")[1].as_integer());
+}
+
+TEST_P(EncoderOfKind, TruncatesAsTransformersDoes) {
+    std::size_t errors = 0;
+    for (const auto& entry : list(vectors_, "limited")) {
+        const auto encoded = tokenizer_.encode_pair(text(entry, "first"), optional_text(entry, "second"), limit_of(entry));
+        if (const auto* error = entry.find("error")) {
+            ++errors;
+            EXPECT_EQ(encoded ? "encoded" : encoded.error(), *error->as_string()) << entry.dump();
+        } else {
+            EXPECT_EQ(encoded ? readable(*encoded) : encoded.error(), expected(list(entry, "tokens"))) << entry.dump();
+        }
+    }
+    EXPECT_GT(errors, 0u) << "only_second without a second text is among them";
+}
+
+TEST_P(EncoderOfKind, WindowsAreTheOverflowingTokensOfTransformers) {
+    for (const auto& entry : list(vectors_, "windows")) {
+        const auto windows =
+            tokenizer_.encode_windows(text(entry, "text"), static_cast<std::size_t>(*member(entry, "max_tokens").as_integer()),
+                                      static_cast<std::size_t>(*member(entry, "stride").as_integer()));
+        ASSERT_TRUE(windows.has_value()) << windows.error();
+        const auto& wanted = list(entry, "windows");
+        ASSERT_EQ(windows->size(), wanted.size()) << entry.dump();
+        for (std::size_t i = 0; i < wanted.size(); ++i)
+            EXPECT_EQ(readable((*windows)[i]), expected(*wanted[i].as_array())) << "window " << i << " of " << entry.dump();
+    }
+}
+
+// encode() takes the post-processor's tokens from the same place.
+TEST_P(EncoderOfKind, OneTextHasTheIdsOfEncode) {
+    for (const auto& entry : list(vectors_, "single")) {
+        EXPECT_EQ(tokenizer_.encode_pair(text(entry, "text"), std::nullopt, std::nullopt)->ids,
+                  tokenizer_.encode(text(entry, "text"), true).value());
+    }
+}
+
+TEST(EncoderTest, MaskAndPadAreTheConfiguredTokensOrThoseOfTheClass) {
+    const auto roberta = Tokenizer::load(encoder_folder_of("roberta"));
+    EXPECT_EQ(roberta.mask_token(), roberta.find("<mask>"));
+    EXPECT_EQ(roberta.pad_token(), roberta.find("<pad>"));
+    EXPECT_NE(roberta.mask_token(), std::nullopt);
+    const auto gpt2 = Tokenizer::load(encoder_folder_of("gpt2"));
+    EXPECT_EQ(gpt2.mask_token(), std::nullopt);
+    EXPECT_EQ(gpt2.pad_token(), std::nullopt);
+
+    const ModelFolder folder;
+    folder.write("tokenizer.json", read(encoder_folder_of("bert_uncased") / "tokenizer.json"));
+    const auto mask_with = [&](std::string_view config) {
+        folder.write("tokenizer_config.json", config);
+        const auto tokenizer = Tokenizer::load(folder.path());
+        const auto id = tokenizer.mask_token();
+        return id ? tokenizer.decode({&*id, 1}, false) : "none";
+    };
+    EXPECT_EQ(mask_with("{}"), "none") << "no class";
+    EXPECT_EQ(mask_with(R"({"tokenizer_class":"BertTokenizerFast"})"), "[MASK]");
+    EXPECT_EQ(mask_with(R"({"tokenizer_class":"BertTokenizer","mask_token":{"content":"[SEP]"}})"), "[SEP]");
+    EXPECT_EQ(mask_with(R"({"mask_token":"[CLS]"})"), "[CLS]");
+    EXPECT_EQ(mask_with(R"({"mask_token":"no such token"})"), "none");
+    folder.write("special_tokens_map.json", R"({"mask_token":"[PAD]"})");
+    EXPECT_EQ(mask_with("{}"), "[PAD]");
+    folder.write("config.json", R"({"model_type":"bert"})");
+    folder.write("special_tokens_map.json", "{}");
+    EXPECT_EQ(mask_with("{}"), "[MASK]") << "the model type names the class";
+}
+
+// transformers gives its classes' options precedence over tokenizer.json; many cased checkpoints have a file that disagrees.
+TEST(EncoderTest, OptionsOfTheConfigPrecedeThoseOfTheFile) {
+    const ModelFolder folder;
+    const auto tokens_of = [&](const char* kind, std::string_view config, std::string_view input) {
+        folder.write("tokenizer.json", read(encoder_folder_of(kind) / "tokenizer.json"));
+        folder.write("tokenizer_config.json", config);
+        const auto tokenizer = Tokenizer::load(folder.path());
+        std::string words;
+        const auto encoded = tokenizer.encode(input, false).value();
+        for (const TokenId id : encoded) words += "|" + tokenizer.token_bytes(id);
+        return words;
+    };
+    EXPECT_EQ(tokens_of("bert_uncased", R"({"tokenizer_class":"BertTokenizer"})", "DEPOT é"), "| depot| e");
+    EXPECT_NE(tokens_of("bert_uncased", R"({"tokenizer_class":"BertTokenizer","do_lower_case":false})", "DEPOT"), "| depot");
+    EXPECT_EQ(tokens_of("bert_uncased", R"({"tokenizer_class":"BertTokenizer","strip_accents":false})", "é"), "| [UNK]")
+        << "an é without its accent is known";
+    EXPECT_EQ(tokens_of("bert_uncased", R"({"tokenizer_class":"BertTokenizer"})", "卡车"), "| 卡| 车");
+    EXPECT_NE(tokens_of("bert_uncased", R"({"tokenizer_class":"BertTokenizer","tokenize_chinese_chars":false})", "卡车"), "| 卡| 车");
+    EXPECT_EQ(tokens_of("bert_cased", R"({"tokenizer_class":"BertTokenizer"})", "THE"), "| the") << "the class lowers by default";
+    EXPECT_NE(tokens_of("bert_cased", R"({"tokenizer_class":"PreTrainedTokenizerFast"})", "THE"), "| the") << "this one changes nothing";
+    EXPECT_EQ(tokens_of("roberta", R"({"tokenizer_class":"RobertaTokenizer"})", "the"), "|t|he");
+    EXPECT_EQ(tokens_of("roberta", R"({"tokenizer_class":"RobertaTokenizer","add_prefix_space":true})", "the"), "| the");
+}
+
+TEST(EncoderTest, TrimOffsetsOfTheConfigPrecedesThatOfTheFile) {
+    const ModelFolder folder;
+    folder.write("tokenizer.json", read(encoder_folder_of("roberta") / "tokenizer.json"));
+    const auto begin_of_last_token = [&](std::string_view config) {
+        folder.write("tokenizer_config.json", config);
+        return Tokenizer::load(folder.path()).encode_pair("lorry a", std::nullopt, std::nullopt)->spans.end()[-2].begin;
+    };
+    EXPECT_EQ(begin_of_last_token(R"({"tokenizer_class":"RobertaTokenizer"})"), 6);
+    EXPECT_EQ(begin_of_last_token(R"({"tokenizer_class":"RobertaTokenizer","trim_offsets":false})"), 5);
+}
+
+TEST(EncoderTest, LimitsWithoutRoomAreRefused) {
+    const auto tokenizer = Tokenizer::load(encoder_folder_of("bert_uncased"));
+    const auto error_of = [&](std::size_t max_tokens, bool pair) {
+        const auto encoded =
+            tokenizer.encode_pair("a", pair ? std::optional<std::string_view>("b") : std::nullopt, EncodeLimit{.max_tokens = max_tokens});
+        return encoded ? std::to_string(encoded->ids.size()) + " tokens" : encoded.error();
+    };
+    EXPECT_EQ(error_of(1, false), "1 tokens are too few: the tokenizer adds 2 special tokens");
+    EXPECT_EQ(error_of(2, false), "2 tokens");
+    EXPECT_EQ(error_of(2, true), "2 tokens are too few: the tokenizer adds 3 special tokens");
+    EXPECT_EQ(error_of(3, true), "3 tokens");
+    EXPECT_EQ(error_of(4, true), "4 tokens");
+
+    const auto windows_error = [&](std::size_t max_tokens, std::size_t stride, const std::string& input) {
+        const auto windows = tokenizer.encode_windows(input, max_tokens, stride);
+        return windows ? std::to_string(windows->size()) + " windows" : windows.error();
+    };
+    EXPECT_EQ(windows_error(1, 0, "a"), "1 tokens are too few: the tokenizer adds 2 special tokens");
+    EXPECT_EQ(windows_error(8, 6, "a"), "a stride of 6 tokens is too large: a window has room for 6 tokens of the text");
+    EXPECT_EQ(windows_error(8, 5, "a b c d e f g"), "2 windows");
+    EXPECT_EQ(windows_error(8, 5, ""), "1 windows");
+}
+
+// Pins: a stride of one less than the window makes a window of every token; a job could ask for terabytes.
+TEST(EncoderTest, WindowsTogetherAreBounded) {
+    const auto tokenizer = Tokenizer::load(encoder_folder_of("bert_uncased"));
+    std::string input;
+    for (int i = 0; i < 4000; ++i) input += "a ";
+    EXPECT_TRUE(tokenizer.encode_windows(input, 1002, 500).has_value());
+    const auto windows = tokenizer.encode_windows(input + input, 2002, 1999);
+    ASSERT_FALSE(windows.has_value());
+    EXPECT_THAT(windows.error(), HasSubstr("the text has 6001 windows of 2002 tokens, together more than 4194304"));
+}
+
+TEST(EncoderTest, TextsThatAreNotUtf8AreRefused) {
+    const auto tokenizer = Tokenizer::load(encoder_folder_of("bert_uncased"));
+    EXPECT_EQ(tokenizer.encode_pair("ab\xff", std::nullopt, std::nullopt).error(), "the text is not valid UTF-8 at byte 2");
+    EXPECT_EQ(tokenizer.encode_pair("ab", "\xff", std::nullopt).error(), "the second text is not valid UTF-8 at byte 0");
+    EXPECT_EQ(tokenizer.encode_windows("a\xff", 8, 0).error(), "the text is not valid UTF-8 at byte 1");
+}
+
+TEST(EncoderTest, ATemplateWithoutTheSecondTextDoesNotTakePairs) {
+    const ModelFolder folder;
+    const auto takes_pairs_with = [&](std::string_view pair) {
+        folder.write("tokenizer.json",
+                     R"({"version":"1.0","added_tokens":[],"post_processor":{"type":"TemplateProcessing","single":[{"Sequence":)"
+                     R"({"id":"A","type_id":0}}],"pair":[)" +
+                         std::string(pair) +
+                         R"(],"special_tokens":{}},)"
+                         R"("model":{"type":"WordLevel","unk_token":"<unk>","vocab":{"<unk>":0}}})");
+        return Tokenizer::load(folder.path()).takes_pairs();
+    };
+    EXPECT_TRUE(takes_pairs_with(R"({"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}})"));
+    EXPECT_FALSE(takes_pairs_with(R"({"Sequence":{"id":"A","type_id":0}})"));
+    EXPECT_FALSE(takes_pairs_with(R"({"Sequence":{"id":"B","type_id":0}})"));
+}
+
+}  // namespace
+}  // namespace lorry::engine
