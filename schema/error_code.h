@@ -33,6 +33,7 @@ enum class ErrorCode : std::uint8_t {
     // The model, or what the prompt means to it.
     model_not_found,
     adapter_refused,
+    unsupported_by_model,
     no_chat_template,
     chat_template_failed,
     invalid_text,
@@ -124,6 +125,9 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
         case adapter_refused:
             return ErrorRow{"adapter_refused", 400, "The adapter exists and cannot be used with this base model.",
                             "The message and `lorry check-model` say why. Correct the adapter."};
+        case unsupported_by_model:
+            return ErrorRow{"unsupported_by_model", 400, "The model cannot do what the `url` asks, such as embeddings of a classifier.",
+                            "Use a url that the message names, or another model."};
         case no_chat_template:
             return ErrorRow{"no_chat_template", 400, "The job is a chat and the model has no chat template.",
                             "Use `/v1/completions`, or a model with a chat template."};
