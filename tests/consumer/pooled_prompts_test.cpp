@@ -7,7 +7,7 @@
 #include "consumer/preparer.h"
 #include "schema/codec.h"
 #include "tests/support/encoder_tokenizer.h"
-#include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/temp_folder.h"
 
 namespace lorry::consumer {
 namespace {
@@ -240,6 +240,20 @@ TEST(PooledPrompts, WorkThatTheModelCannotDoIsRefusedWithWhatItCan) {
               "400 unsupported_by_model model: this model cannot make embeddings; it generates text (/v1/chat/completions, "
               "/v1/completions, /classify with 'choices')");
     EXPECT_THAT(refusal(generator(), "/classify", R"("input":"in")"), StartsWith("400 missing_field choices: field 'choices' is missing"));
+}
+
+TEST(PooledPrompts, APairNeedsATokenizerThatTakesPairs) {
+    const tests::TempFolder folder;
+    tests::write_text(folder / "tokenizer.json",
+                      R"({"version":"1.0","added_tokens":[],"post_processor":{"type":"TemplateProcessing","single":[{"Sequence":)"
+                      R"({"id":"A","type_id":0}}],"pair":[{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{}},)"
+                      R"("model":{"type":"WordLevel","unk_token":"<unk>","vocab":{"<unk>":0}}})");
+    const auto tokenizer = engine::Tokenizer::load(folder.path());
+    const auto job = prepare(classifier({"LABEL_0"}), "/score", R"("text_1":"in","text_2":"the")", false, tokenizer);
+    ASSERT_FALSE(job.has_value());
+    EXPECT_EQ(job.error().error.code, schema::ErrorCode::unsupported_by_model);
+    EXPECT_THAT(job.error().error.message, StartsWith("this model's tokenizer takes no pairs of texts"));
+    EXPECT_TRUE(prepare(classifier({"a", "b"}), "/classify", R"("input":"in")", false, tokenizer).has_value());
 }
 
 TEST(PooledPrompts, AModelWithoutTokenTypesGetsNone) {
