@@ -9,6 +9,8 @@
 #include <limits>
 #include <optional>
 
+#include "schema/base64.h"
+
 namespace lorry::consumer {
 
 namespace {
@@ -16,43 +18,6 @@ namespace {
 constexpr std::uint8_t version_ours = 2;
 constexpr std::size_t head_bytes = 5;
 constexpr char absent_sign = '?';  // not a base64 character
-
-constexpr std::string_view base64_alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-std::string to_base64(std::string_view bytes) {
-    std::string text;
-    text.reserve((bytes.size() + 2) / 3 * 4);
-    for (std::size_t i = 0; i < bytes.size(); i += 3) {
-        const std::size_t left = bytes.size() - i;
-        const auto byte = [&](std::size_t k) { return k < left ? std::uint32_t{static_cast<unsigned char>(bytes[i + k])} : 0U; };
-        const std::uint32_t word = byte(0) << 16 | byte(1) << 8 | byte(2);
-        text += base64_alphabet[word >> 18];
-        text += base64_alphabet[word >> 12 & 63];
-        text += left > 1 ? base64_alphabet[word >> 6 & 63] : '=';
-        text += left > 2 ? base64_alphabet[word & 63] : '=';
-    }
-    return text;
-}
-
-// Strict: accepts only what to_base64 writes.
-std::optional<std::string> from_base64(std::string_view text) {
-    if (text.size() % 4 != 0) return std::nullopt;
-    std::string bytes;
-    bytes.reserve(text.size() / 4 * 3);
-    for (std::size_t i = 0; i < text.size(); i += 4) {
-        const bool last = i + 4 == text.size();
-        const std::size_t padding = last && text[i + 3] == '=' ? (text[i + 2] == '=' ? 2 : 1) : 0;
-        std::uint32_t word = 0;
-        for (std::size_t k = 0; k < 4; ++k) {
-            const auto digit = k + padding >= 4 ? 0 : base64_alphabet.find(text[i + k]);
-            if (digit == std::string_view::npos) return std::nullopt;
-            word = word << 6 | static_cast<std::uint32_t>(digit);
-        }
-        for (std::size_t k = 0; k < 3 - padding; ++k) bytes += static_cast<char>(word >> (16 - 8 * k) & 255);
-        if (padding > 0 && (word & (padding == 2 ? 0xFFFFU : 0xFFU)) != 0) return std::nullopt;
-    }
-    return bytes;
-}
 
 struct ByteCounter {
     std::size_t bytes = 0;
@@ -215,7 +180,7 @@ std::string wrap_commit_metadata(std::string_view payload) {
     const auto sum = checksum(version_ours, payload);
     std::string bytes(1, static_cast<char>(version_ours));
     bytes.append(sum.data(), sum.size());
-    return to_base64(bytes.append(payload));
+    return schema::to_base64(bytes.append(payload));
 }
 
 std::string encode_commit_metadata(const CommitState& state, std::size_t chars_max) {
@@ -229,7 +194,7 @@ std::string encode_commit_metadata(const CommitState& state, std::size_t chars_m
 Expected<CommitState, CommitMetadataError> decode_commit_metadata(std::int64_t offset, std::string_view text) {
     using Kind = CommitMetadataError::Kind;
     if (text.empty() || text.front() == absent_sign) return refuse(Kind::absent, "the commit metadata does not say what is finished");
-    const auto bytes = from_base64(text);
+    const auto bytes = schema::from_base64(text);
     if (!bytes || bytes->size() <= head_bytes) return refuse(Kind::foreign, "the commit metadata was not written by Lorry");
     const std::string_view all = *bytes;
     const auto version = static_cast<std::uint8_t>(all[0]);

@@ -1,4 +1,4 @@
-// Renders, tokenizes and checks a job's prompts, then writes the requests that its kind of work takes.
+// Renders, tokenizes and checks a job's prompts, then writes the requests that its work takes; pooled_prompts.cpp does it for pooling.
 #include "consumer/preparer.h"
 
 #include <fmt/format.h>
@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <random>
 
+#include "consumer/pooled_prompts.h"
+
 namespace lorry::consumer {
 namespace {
 
@@ -14,14 +16,6 @@ using engine::Request;
 using engine::TokenId;
 using schema::ErrorCode;
 using schema::JobError;
-
-JobError error_at(ErrorCode code, std::string_view param, std::string message) {
-    return {.code = code, .param = std::string(param), .message = std::move(message)};
-}
-
-// Tokenizing a megabyte takes half a second, in which no other job is read. No text has this many bytes for each of its tokens: the longest
-// tokens in use stand for 128 spaces.
-constexpr std::size_t token_bytes_max = 128;
 
 // The field of the body that holds the prompt.
 std::string_view prompt_field(const schema::Job& job) {
@@ -35,6 +29,11 @@ std::uint64_t seed_of(const schema::Job& job, std::uint64_t index) {
     return XXH3_64bits_withSeed(&index, sizeof index, seed);
 }
 
+// Of one token's log-probability in a result, with so many alternatives.
+std::int64_t entry_bytes(std::int64_t top) {
+    return static_cast<std::int64_t>(sizeof(engine::TokenLogprobs)) + top * static_cast<std::int64_t>(sizeof(kernels::TokenLogprob));
+}
+
 std::uint64_t random_key() {
     std::random_device device;
     return (std::uint64_t{device()} << 32U) | device();
@@ -45,6 +44,7 @@ std::uint64_t random_key() {
 Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
                    PreparerOptions options)
     : tokenizer_(tokenizer),
+      encoder_(tokenizer, config.vocabulary, options.context_max),
       chat_template_(std::move(chat_template)),
       config_(config),
       options_(options),
@@ -69,20 +69,23 @@ Expected<PreparedJob, RefusedJob> Preparer::prepare(schema::Job job, ModelName m
 
 Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
     ReplyPlan& plan = tokenized.plan;
-    auto prompts = prompts_of(plan.job);
+    const auto work = work_of(plan.job, plan.model, config_);
+    if (!work) return unexpected(work.error());
+    plan.work = *work;
+    auto prompts = prompts_of(plan);
     if (!prompts) return unexpected(prompts.error());
     plan.job.sampling.fill_in(config_.sampling_defaults);
     const schema::Sampling& sampling = plan.job.sampling;
-    if (auto valid = check_tokens(sampling.stop_token_ids, "stop_token_ids"); !valid) return valid;
+    if (auto valid = encoder_.check_tokens(sampling.stop_token_ids, "stop_token_ids"); !valid) return valid;
     for (const auto& [token, bias] : sampling.logit_bias) {
-        if (auto valid = check_tokens({token}, "logit_bias"); !valid) return valid;
+        if (auto valid = encoder_.check_tokens({token}, "logit_bias"); !valid) return valid;
     }
-    if (!plan.job.choices.empty()) {
+    if (plan.work == Work::score_choices) {
         auto choices = choice_tokens(plan.job.choices);
         if (!choices) return unexpected(choices.error());
         plan.choices = std::move(*choices);
     }
-    for (Prompt& prompt : *prompts) {
+    for (const Prompt& prompt : *prompts) {
         if (auto fits = check_length(plan, prompt); !fits) return fits;
         plan.prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
         tokenized.weight += weight_of(plan, prompt);
@@ -95,48 +98,46 @@ std::int64_t Preparer::max_tokens_of(const schema::Job& job, std::int64_t prompt
     if (job.sampling.max_tokens) return *job.sampling.max_tokens;
     const std::int64_t room = options_.context_max - prompt_tokens;
     const std::int64_t by_default = std::min(config_.max_new_tokens.value_or(room), room);
-    const auto of_endpoint = schema::row_of(job.endpoint).max_tokens_default;
+    const auto generation = schema::row_of(job.endpoint).generation;
+    const auto of_endpoint = generation ? generation->max_tokens_default : std::nullopt;
     return of_endpoint ? std::min<std::int64_t>(*of_endpoint, by_default) : by_default;
 }
 
 // One prompt's part of the job's weight.
 JobWeight Preparer::weight_of(const ReplyPlan& plan, const Prompt& prompt) const {
-    const schema::Job& job = plan.job;
-    const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
-    JobWeight weight{.rows = tokens};
-    const auto entry_bytes = [](std::int64_t top) {
-        return static_cast<std::int64_t>(sizeof(engine::TokenLogprobs)) + top * static_cast<std::int64_t>(sizeof(kernels::TokenLogprob));
-    };
-    switch (schema::row_of(job.endpoint).work) {
-        case schema::Work::draw: {
-            const std::int64_t drawn = max_tokens_of(job, tokens);
-            weight.requests = job.n;
-            weight.tokens = job.n * (tokens + drawn);
-            std::int64_t repeated = job.echo ? static_cast<std::int64_t>(prompt.text.size()) : 0;  // bytes of each choice of the reply
-            if (job.sampling.logprobs) {
-                const std::int64_t top = *job.sampling.logprobs;
-                weight.bytes += job.n * drawn * entry_bytes(top);
-                if (job.echo) weight.bytes += tokens * entry_bytes(top);
-                if (job.echo) repeated += tokens * (1 + top) * reply_logprob_bytes;
-            }
-            weight.bytes += job.n * repeated * reply_memory_factor;
-            break;
-        }
-        case schema::Work::score_choices:
-            weight.requests = 1;
-            weight.tokens = tokens;
-            weight.bytes = std::ssize(plan.choices) * (static_cast<std::int64_t>(sizeof(engine::TokenId)) + entry_bytes(0));
-            for (const auto& choice : plan.choices) {
-                if (choice.size() == 1) continue;
-                const auto more = static_cast<std::int64_t>(choice.size());
-                ++weight.requests;
-                weight.rows += more;
-                weight.tokens += tokens + more;
-                weight.bytes += more * entry_bytes(0);
-            }
-            break;
-    }
+    if (pooling_of(plan.work)) return pooled_weight_of(plan, config_, prompt);
+    JobWeight weight = plan.work == Work::draw ? weight_of_drawing(plan.job, prompt) : weight_of_scoring(plan, prompt);
     weight.bytes += weight.requests * request_bytes + weight.tokens * token_bytes;
+    return weight;
+}
+
+JobWeight Preparer::weight_of_drawing(const schema::Job& job, const Prompt& prompt) const {
+    const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
+    const std::int64_t drawn = max_tokens_of(job, tokens);
+    JobWeight weight{.requests = job.n, .rows = tokens, .tokens = job.n * (tokens + drawn)};
+    std::int64_t repeated = job.echo ? static_cast<std::int64_t>(prompt.text.size()) : 0;  // bytes of each choice of the reply
+    if (job.sampling.logprobs) {
+        const std::int64_t top = *job.sampling.logprobs;
+        weight.bytes += job.n * drawn * entry_bytes(top);
+        if (job.echo) weight.bytes += tokens * entry_bytes(top);
+        if (job.echo) repeated += tokens * (1 + top) * reply_logprob_bytes;
+    }
+    weight.bytes += job.n * repeated * reply_memory_factor;
+    return weight;
+}
+
+JobWeight Preparer::weight_of_scoring(const ReplyPlan& plan, const Prompt& prompt) const {
+    const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
+    JobWeight weight{.requests = 1, .rows = tokens, .tokens = tokens};
+    weight.bytes = std::ssize(plan.choices) * (static_cast<std::int64_t>(sizeof(engine::TokenId)) + entry_bytes(0));
+    for (const auto& choice : plan.choices) {
+        if (choice.size() == 1) continue;
+        const auto more = static_cast<std::int64_t>(choice.size());
+        ++weight.requests;
+        weight.rows += more;
+        weight.tokens += tokens + more;
+        weight.bytes += more * entry_bytes(0);
+    }
     return weight;
 }
 
@@ -146,13 +147,8 @@ Expected<void, JobError> Preparer::check_length(const ReplyPlan& plan, const Pro
             error_at(ErrorCode::empty_prompt, prompt_field(plan.job), "the prompt has no tokens; give at least one character"));
     }
     const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
-    std::int64_t wanted = 0;
-    switch (schema::row_of(plan.job.endpoint).work) {
-        case schema::Work::draw: wanted = plan.job.sampling.max_tokens.value_or(1); break;
-        case schema::Work::score_choices:
-            for (const auto& choice : plan.choices) wanted = std::max(wanted, static_cast<std::int64_t>(choice.size()));
-            break;
-    }
+    std::int64_t wanted = plan.work == Work::draw ? plan.job.sampling.max_tokens.value_or(1) : 0;
+    for (const auto& choice : plan.choices) wanted = std::max(wanted, static_cast<std::int64_t>(choice.size()));
     if (tokens + wanted <= options_.context_max) return {};
     return unexpected(error_at(ErrorCode::context_length_exceeded, prompt_field(plan.job),
                                "this model and its KV cache hold " + std::to_string(options_.context_max) + " tokens; the prompt has " +
@@ -180,57 +176,37 @@ Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat)
     return *text;
 }
 
-Expected<std::vector<TokenizedJob::Prompt>, JobError> Preparer::prompts_of(const schema::Job& job) const {
+Expected<std::vector<TokenizedPrompt>, JobError> Preparer::prompts_of(ReplyPlan& plan) const {
+    std::optional<std::string> chat;
+    if (const auto* messages = std::get_if<schema::ChatPrompt>(&plan.job.prompt)) {
+        auto text = render(*messages);
+        if (!text) return unexpected(text.error());
+        chat = std::move(*text);
+    }
+    if (pooling_of(plan.work)) return pooled_prompts(encoder_, config_, std::move(chat), plan);
+    if (!chat) return texts_of(plan.job);
+    // The template wrote the special tokens already.
+    auto tokens = encoder_.encode(*chat, false, "messages");
+    if (!tokens) return unexpected(tokens.error());
+    return std::vector<Prompt>{{.text = *std::move(chat), .tokens = std::move(*tokens)}};
+}
+
+Expected<std::vector<TokenizedPrompt>, JobError> Preparer::texts_of(const schema::Job& job) const {
     std::vector<Prompt> prompts;
     const std::string_view field = prompt_field(job);
-    const auto add_text = [&](std::string text, bool add_special_tokens) -> Expected<void, JobError> {
-        auto tokens = encode(text, add_special_tokens, field);
-        if (!tokens) return unexpected(tokens.error());
-        prompts.push_back({std::move(text), std::move(*tokens)});
-        return {};
-    };
-    if (const auto* chat = std::get_if<schema::ChatPrompt>(&job.prompt)) {
-        auto text = render(*chat);
-        if (!text) return unexpected(text.error());
-        // The template wrote the special tokens already.
-        if (auto added = add_text(std::move(*text), false); !added) return unexpected(added.error());
-        return prompts;
-    }
     const auto& texts = std::get<std::vector<schema::TextPrompt>>(job.prompt);
     for (const schema::TextPrompt& prompt : texts) {
         if (const auto* text = std::get_if<std::string>(&prompt)) {
-            if (auto added = add_text(*text, true); !added) return unexpected(added.error());
+            auto tokens = encoder_.encode(*text, true, field);
+            if (!tokens) return unexpected(tokens.error());
+            prompts.push_back({.text = *text, .tokens = std::move(*tokens)});
         } else {
             const auto& ids = std::get<std::vector<std::int32_t>>(prompt);
-            if (auto valid = check_tokens(ids, field); !valid) return unexpected(valid.error());
-            prompts.push_back({job.echo ? tokenizer_.decode(ids, false) : std::string(), ids});
+            if (auto valid = encoder_.check_tokens(ids, field); !valid) return unexpected(valid.error());
+            prompts.push_back({.text = job.echo ? tokenizer_.decode(ids, false) : std::string(), .tokens = ids});
         }
     }
     return prompts;
-}
-
-Expected<std::vector<engine::TokenId>, JobError> Preparer::encode(std::string_view text, bool add_special_tokens,
-                                                                  std::string_view field) const {
-    if (text.size() / token_bytes_max > static_cast<std::size_t>(options_.context_max)) {
-        return unexpected(error_at(ErrorCode::context_length_exceeded, field,
-                                   "this model and its KV cache hold " + std::to_string(options_.context_max) + " tokens; a text of " +
-                                       std::to_string(text.size()) + " bytes has more: shorten it"));
-    }
-    auto tokens = tokenizer_.encode(text, add_special_tokens);
-    if (!tokens) return unexpected(error_at(ErrorCode::invalid_text, field, tokens.error()));
-    // A tokenizer may know more tokens than the model.
-    if (auto valid = check_tokens(*tokens, field); !valid) return unexpected(valid.error());
-    return std::move(*tokens);
-}
-
-Expected<void, JobError> Preparer::check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const {
-    for (const std::int32_t id : ids) {
-        if (id < 0 || id >= config_.vocabulary) {
-            return unexpected(error_at(ErrorCode::unknown_token, field,
-                "token id " + std::to_string(id) + " is not in the vocabulary of " + std::to_string(config_.vocabulary) + " tokens"));
-        }
-    }
-    return {};
 }
 
 Expected<ChoiceTokens, JobError> Preparer::choice_tokens(const std::vector<std::string>& choices) const {
@@ -238,7 +214,7 @@ Expected<ChoiceTokens, JobError> Preparer::choice_tokens(const std::vector<std::
     if (choices == last_choices_) return last_choice_tokens_;
     ChoiceTokens tokens;
     for (const std::string& choice : choices) {
-        auto encoded = encode(choice, false, "choices");
+        auto encoded = encoder_.encode(choice, false, "choices");
         if (!encoded) return unexpected(encoded.error());
         if (encoded->empty()) return unexpected(error_at(ErrorCode::empty_choice, "choices", "a choice has no tokens"));
         tokens.push_back(std::move(*encoded));
@@ -250,7 +226,7 @@ Expected<ChoiceTokens, JobError> Preparer::choice_tokens(const std::vector<std::
 
 // One for all of the job's requests.
 engine::SharedDrawing Preparer::drawing_of(const schema::Job& job) const {
-    if (schema::row_of(job.endpoint).work != schema::Work::draw) return engine::default_drawing();
+    if (!schema::row_of(job.endpoint).generation) return engine::default_drawing();
     engine::Drawing drawing{.sampling = job.sampling};
     for (const auto& [token, bias] : job.sampling.logit_bias) drawing.logit_bias.push_back({token, bias});
     if (!job.sampling.ignore_eos) drawing.end_tokens = end_tokens_;
@@ -275,15 +251,20 @@ PreparedJob Preparer::expand(TokenizedJob tokenized, bool large) const {
     if (plan.model.kind == ModelName::Kind::adapter) {
         common.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder};
     }
+    if (pooling_of(plan.work)) {
+        add_pooling(prepared, common, std::move(tokenized.prompts));
+        return prepared;
+    }
     std::int32_t index = 0;
     for (Prompt& prompt : tokenized.prompts) {
         if (plan.job.echo) plan.echo.push_back({.text = std::move(prompt.text), .first = prompt.tokens.front()});
         Request request = common;
         request.id = prepared.requests.size();
         request.prompt = std::move(prompt.tokens);
-        switch (schema::row_of(plan.job.endpoint).work) {
-            case schema::Work::draw: add_generation(prepared, std::move(request), index); break;
-            case schema::Work::score_choices: add_classification(prepared, std::move(request), index); break;
+        if (plan.work == Work::draw) {
+            add_generation(prepared, std::move(request), index);
+        } else {
+            add_choices(prepared, std::move(request), index);
         }
         ++index;
     }
@@ -313,7 +294,7 @@ void Preparer::add_generation(PreparedJob& prepared, Request request, std::int32
     }
 }
 
-void Preparer::add_classification(PreparedJob& prepared, Request request, std::int32_t index) const {
+void Preparer::add_choices(PreparedJob& prepared, Request request, std::int32_t index) const {
     const engine::RequestId leader = request.id;
     const auto tokens = static_cast<std::int64_t>(request.prompt.size());
     Request first = request;

@@ -10,62 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "consumer/seams.h"
-#include "consumer/weight.h"
+#include "consumer/plan.h"
+#include "consumer/text_encoder.h"
 #include "engine/model_config.h"
-#include "engine/request.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 
 namespace lorry::consumer {
-
-// What a request of a job contributes to the reply.
-struct RequestPlace {
-    std::int32_t prompt = 0;   // index of the prompt in the job's list
-    std::int32_t sample = 0;   // of n
-    std::int32_t choice = -1;  // classify: the choice it scores; -1: the request that draws, or scores first tokens
-};
-
-// A choice of a classify job as token ids: the first is scored by the prompt's request, the rest by a fork of it.
-using ChoiceTokens = std::vector<std::vector<engine::TokenId>>;
-
-// A prompt that the job asked to have repeated before its answers.
-struct EchoedPrompt {
-    std::string text;
-    engine::TokenId first = 0;  // its first token, which has no log-probability and is in no result
-};
-
-// A job and what its reply needs besides the results of its requests.
-struct ReplyPlan {
-    schema::Job job;
-    ModelName model;
-    std::vector<EchoedPrompt> echo;    // one per prompt; empty unless the job asks for it
-    ChoiceTokens choices;              // classify only
-    std::vector<RequestPlace> places;  // one per request, in their order
-    std::int64_t prompt_tokens = 0;    // each prompt counted once
-};
-
-// A job whose prompts are tokenized and checked.
-struct TokenizedJob {
-    struct Prompt {
-        std::string text;
-        std::vector<engine::TokenId> tokens;
-    };
-    ReplyPlan plan;  // without its places
-    std::vector<Prompt> prompts;
-    JobWeight weight;
-};
-
-struct PreparedJob {
-    ReplyPlan plan;
-    std::vector<engine::Request> requests;  // ids count from 0: the generator adds its own base
-};
-
-// A job that cannot run, and why.
-struct RefusedJob {
-    schema::Job job;
-    schema::JobError error;
-};
 
 struct PreparerOptions {
     std::int64_t context_max = 0;  // prompt and drawn tokens together
@@ -88,26 +39,26 @@ public:
     Expected<std::string, schema::JobError> prompt_text(const schema::Job& job) const;
 
 private:
-    using Prompt = TokenizedJob::Prompt;
+    using Prompt = TokenizedPrompt;
     Expected<std::string, schema::JobError> render(const schema::ChatPrompt& chat) const;
-    Expected<std::vector<Prompt>, schema::JobError> prompts_of(const schema::Job& job) const;
+    Expected<std::vector<Prompt>, schema::JobError> prompts_of(ReplyPlan& plan) const;
+    Expected<std::vector<Prompt>, schema::JobError> texts_of(const schema::Job& job) const;
     Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
-    // A text that is far too long for the context is refused without being tokenized.
-    Expected<std::vector<engine::TokenId>, schema::JobError> encode(std::string_view text, bool add_special_tokens,
-                                                                    std::string_view field) const;
-    Expected<void, schema::JobError> check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const;
     Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;
     // Adds all that follows from the job and the model in `tokenized`.
     Expected<void, schema::JobError> fill(TokenizedJob& tokenized) const;
     // How many tokens may be drawn after a prompt of so many.
     std::int64_t max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const;
     JobWeight weight_of(const ReplyPlan& plan, const Prompt& prompt) const;
+    JobWeight weight_of_drawing(const schema::Job& job, const Prompt& prompt) const;
+    JobWeight weight_of_scoring(const ReplyPlan& plan, const Prompt& prompt) const;
     engine::SharedDrawing drawing_of(const schema::Job& job) const;
     engine::BlockHash prefix_scope_of(const schema::Job& job) const;
     void add_generation(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
-    void add_classification(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
+    void add_choices(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
 
     const engine::Tokenizer& tokenizer_;
+    const TextEncoder encoder_;
     const std::optional<engine::ChatTemplate> chat_template_;
     const engine::ModelConfig& config_;
     const PreparerOptions options_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "consumer/batch_failure.h"
+#include "consumer/reply_pooling.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -20,8 +21,9 @@ schema::Completion completion_of(const ReplyContext& context, const JobEnded& en
 }
 
 // Why a job's reply is not built; nullopt: it is.
-std::optional<schema::JobError> too_large(const ReplyContext& context, const JobEnded& ended) {
+std::optional<schema::JobError> error_of_answer(const ReplyContext& context, const JobEnded& ended) {
     if (ended.error || ended.failure) return std::nullopt;
+    if (auto error = error_of_results(ended.job.plan, ended.results)) return error;
     const std::int64_t bytes = reply_bytes_of(ended.job.plan, ended.results);
     if (bytes <= context.reply_bytes_max) return std::nullopt;
     return schema::JobError{.code = schema::ErrorCode::result_too_large,
@@ -92,7 +94,7 @@ void Publisher::publish(JobEnded ended) {
         streams_.erase(job.key);
         return;
     }
-    if (auto error = too_large(reply_, ended)) ended.error = std::move(error);
+    if (auto error = error_of_answer(reply_, ended)) ended.error = std::move(error);
     schema::Completion completion = completion_of(reply_, ended);
     end_stream(ended, completion.usage);
     observe(ended, completion);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "consumer/reply_pooling.h"
 #include "engine/text/detokenizer.h"
 #include "schema/codec.h"
 
@@ -12,8 +13,8 @@ namespace {
 
 using engine::Result;
 using engine::TokenLogprobs;
-using schema::AnswerShape;
 using schema::Json;
+using schema::TextShape;
 
 std::int64_t seconds(schema::Timestamp time) { return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count(); }
 
@@ -198,9 +199,35 @@ schema::Usage usage_of(const ReplyPlan& plan, std::span<const Result> results) {
     for (std::size_t i = 0; i < results.size(); ++i) {
         usage.completion_tokens += static_cast<std::int64_t>(results[i].tokens.size());
         const RequestPlace& place = plan.places[i];
-        if (place.sample == 0 && place.choice < 0) usage.cached_tokens += results[i].cached_tokens;
+        // Of a prompt that several requests share, the first counts.
+        const bool counts = pooling_of(plan.work) || (place.sample == 0 && place.choice < 0);
+        if (counts) usage.cached_tokens += results[i].cached_tokens;
     }
     return usage;
+}
+
+schema::GenerationRow generation_of(const schema::EndpointRow& endpoint) {
+    CHECK(endpoint.generation, "the codec takes no stream where nothing is drawn");
+    return *endpoint.generation;
+}
+
+// The entries of jobs whose tokens are drawn or scored.
+Json::Array text_entries(const ReplyContext& context, const ReplyPlan& plan, std::span<const Result> results) {
+    const auto generation = schema::row_of(plan.job.endpoint).generation;
+    Json::Array entries;
+    for (std::size_t i = 0, first = 0; i < results.size(); ++i) {
+        const RequestPlace& place = plan.places[i];
+        if (!generation) {
+            if (place.choice < 0) entries.push_back(classification(plan, results, place.prompt));
+            continue;
+        }
+        if (place.sample == 0) first = i;
+        switch (generation->shape) {
+            case TextShape::message: entries.push_back(chat_choice(context, plan, results[i], place.sample)); break;
+            case TextShape::text: entries.push_back(text_choice(context, plan, results[first], results[i], place)); break;
+        }
+    }
+    return entries;
 }
 
 }  // namespace
@@ -214,18 +241,7 @@ Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<c
     const schema::Job& job = plan.job;
     const schema::EndpointRow endpoint = schema::row_of(job.endpoint);
     CHECK(results.size() == plan.places.size(), "a reply is made of all of a job's results");
-    Json::Array parts;
-    for (std::size_t i = 0, first = 0; i < results.size(); ++i) {
-        const RequestPlace& place = plan.places[i];
-        if (place.sample == 0) first = i;
-        switch (endpoint.answer) {
-            case AnswerShape::message: parts.push_back(chat_choice(context, plan, results[i], place.sample)); break;
-            case AnswerShape::text: parts.push_back(text_choice(context, plan, results[first], results[i], place)); break;
-            case AnswerShape::label:
-                if (place.choice < 0) parts.push_back(classification(plan, results, place.prompt));
-                break;
-        }
-    }
+    Json::Array parts = pooling_of(plan.work) ? pooled_entries(context.tokenizer, plan, results) : text_entries(context, plan, results);
     Reply reply{.body = Json(), .usage = usage_of(plan, results)};
     reply.body.set("id", body_id(job.endpoint, job.source, job.custom_id));
     reply.body.set("object", endpoint.object);
@@ -239,9 +255,11 @@ Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<c
 }
 
 std::int64_t reply_bytes_of(const ReplyPlan& plan, std::span<const Result> results) {
-    const schema::EndpointRow endpoint = schema::row_of(plan.job.endpoint);
+    if (pooling_of(plan.work)) return reply_choice_bytes + pooled_bytes_of(plan, results);
+    const auto generation = schema::row_of(plan.job.endpoint).generation;
+    const bool is_chat = generation && generation->shape == TextShape::message;
     const auto logprobs = [&](std::span<const TokenLogprobs> entries) {
-        const std::int64_t one = endpoint.answer == AnswerShape::message ? reply_chat_logprob_bytes : reply_logprob_bytes;
+        const std::int64_t one = is_chat ? reply_chat_logprob_bytes : reply_logprob_bytes;
         std::int64_t count = 0;
         for (const TokenLogprobs& entry : entries) count += 1 + std::ssize(entry.top);
         return count * one;
@@ -285,24 +303,23 @@ ChunkWriter::ChunkWriter(const ReplyContext& context, StreamHead head, schema::T
     : context_(context),
       head_(std::move(head)),
       endpoint_(schema::row_of(head_.endpoint)),
+      generation_(generation_of(endpoint_)),
       body_id_(body_id(head_.endpoint, head_.source, head_.custom_id)),
       started_(started),
-      attempt_(attempt) {
-    CHECK(endpoint_.chunk_object, "the codec takes no stream where answers are not streamed");
-}
+      attempt_(attempt) {}
 
 void ChunkWriter::open(std::int32_t choice, std::vector<schema::Chunk>& chunks) {
     const auto index = static_cast<std::size_t>(choice);
     if (opened_.size() <= index) opened_.resize(index + 1, false);
     if (opened_[index]) return;
     opened_[index] = true;
-    switch (endpoint_.answer) {
-        case AnswerShape::message: {
+    switch (generation_.shape) {
+        case TextShape::message: {
             Json role = Json::object({{"role", "assistant"}, {"content", ""}});
             chunks.push_back(wrap(choice_chunk(choice, {"delta", std::move(role)}, Json(), Json())));
             return;
         }
-        case AnswerShape::text: {
+        case TextShape::text: {
             if (head_.echo.empty()) return;
             const std::size_t prompt = prompt_of(choice);
             Json logprobs;
@@ -314,9 +331,8 @@ void ChunkWriter::open(std::int32_t choice, std::vector<schema::Chunk>& chunks) 
             chunks.push_back(wrap(choice_chunk(choice, part_of(head_.echo[prompt]), std::move(logprobs), Json())));
             return;
         }
-        case AnswerShape::label: break;
     }
-    CHECK(false, "labels are not streamed");
+    CHECK(false, "each shape has its chunks");
 }
 
 std::vector<schema::Chunk> ChunkWriter::text(std::int32_t choice, const engine::Delta& delta) {
@@ -349,31 +365,29 @@ schema::Chunk ChunkWriter::wrap(Json chunk) {
 
 // The member of a chunk's choice that holds its text; nullopt: an answer's end, which has none.
 Json::Member ChunkWriter::part_of(std::optional<std::string_view> text) const {
-    switch (endpoint_.answer) {
-        case AnswerShape::message: return {"delta", text ? Json::object({{"content", *text}}) : Json(Json::Object())};
-        case AnswerShape::text: return {"text", text.value_or("")};
-        case AnswerShape::label: break;
+    switch (generation_.shape) {
+        case TextShape::message: return {"delta", text ? Json::object({{"content", *text}}) : Json(Json::Object())};
+        case TextShape::text: return {"text", text.value_or("")};
     }
-    CHECK(false, "labels are not streamed");
+    CHECK(false, "each shape has its chunks");
 }
 
 Json ChunkWriter::logprobs_of(std::int32_t choice, const engine::Delta& delta) const {
     if (delta.logprobs.empty()) return {};
-    switch (endpoint_.answer) {
-        case AnswerShape::message: return chat_logprobs(context_.tokenizer, delta.logprobs);
-        case AnswerShape::text: {
+    switch (generation_.shape) {
+        case TextShape::message: return chat_logprobs(context_.tokenizer, delta.logprobs);
+        case TextShape::text: {
             TextLogprobs lists(context_.tokenizer);
             lists.add_drawn(head_.echo.empty() ? std::string_view() : head_.echo[prompt_of(choice)], delta.logprobs);
             return lists.take();
         }
-        case AnswerShape::label: break;
     }
-    CHECK(false, "labels are not streamed");
+    CHECK(false, "each shape has its chunks");
 }
 
 Json ChunkWriter::choice_chunk(std::int32_t choice, Json::Member part, Json logprobs, Json finish_reason) const {
-    Json one = Json::object(
-        {{"index", choice}, std::move(part), {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish_reason)}});
+    Json one =
+        Json::object({{"index", choice}, std::move(part), {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish_reason)}});
     Json chunk = envelope();
     chunk.set(std::string(endpoint_.list_key), Json::array({std::move(one)}));
     return chunk;
@@ -381,7 +395,7 @@ Json ChunkWriter::choice_chunk(std::int32_t choice, Json::Member part, Json logp
 
 Json ChunkWriter::envelope() const {
     return Json::object({{"id", body_id_},
-                         {"object", *endpoint_.chunk_object},
+                         {"object", generation_.chunk_object},
                          {"created", seconds(started_)},
                          {"model", shown_model(context_, head_.model)},
                          {"system_fingerprint", context_.system_fingerprint}});

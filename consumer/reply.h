@@ -1,5 +1,5 @@
-// Turns the engine's results into response bodies and stream chunks, in the shapes of OpenAI's API and of vLLM's /classify. Called by the
-// publisher, and by intake for errors. Pure functions.
+// Turns the engine's results into response bodies and stream chunks, in the shapes of OpenAI's API and of vLLM's /classify. The entries of
+// jobs that draw nothing are those of reply_pooling.h. Called by the publisher, and by intake for errors. Pure functions.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "consumer/preparer.h"
+#include "consumer/plan.h"
 #include "schema/completion.h"
 
 namespace lorry::consumer {
@@ -26,8 +26,7 @@ struct Reply {
     schema::Json body;
     schema::Usage usage;
 };
-Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<const engine::Result> results,
-                 schema::Timestamp finished);
+Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<const engine::Result> results, schema::Timestamp finished);
 
 // About how many bytes make_reply's body has as JSON text, without building it.
 std::int64_t reply_bytes_of(const ReplyPlan& plan, std::span<const engine::Result> results);
@@ -75,6 +74,7 @@ private:
     const ReplyContext& context_;
     const StreamHead head_;
     const schema::EndpointRow endpoint_;
+    const schema::GenerationRow generation_;
     const std::string body_id_;
     const schema::Timestamp started_;
     const std::int64_t attempt_;

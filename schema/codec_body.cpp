@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "schema/codec_pooling.h"
 #include "schema/codec_prompt.h"
 
 namespace lorry::schema {
@@ -19,7 +20,8 @@ constexpr std::size_t model_bytes_max = 512;
 constexpr std::size_t stops_max = 16;
 constexpr std::size_t stop_bytes_max = 1024;  // of one
 constexpr std::size_t stop_ids_max = 1024;
-constexpr std::size_t requests_max = 4096;  // prompts × n, or prompts × choices: the most that one job may ask of the engine
+constexpr std::size_t requests_max = 4096;  // prompts × n, prompts × choices, or pairs: the most that one job may ask of the engine
+constexpr std::int64_t fills_max = 100;
 
 // The job being read, and the fields whose meaning depends on other fields.
 struct Draft {
@@ -40,6 +42,11 @@ struct Draft {
     std::optional<std::int32_t> top_logprobs;  // chat
     bool has_tool_choice = false;
     bool has_stream_options = false;
+    std::optional<std::string> prompt_name;
+    std::optional<std::string> input_type;
+    std::optional<std::int64_t> truncation_tokens;
+    bool truncates = false;
+    std::optional<bool> keeps_end;
 };
 
 // Sets of endpoints, as bits.
@@ -53,7 +60,13 @@ constexpr unsigned endpoints_that(Belongs belongs) {
 constexpr unsigned chat = bit_of(Endpoint::chat_completions);
 constexpr unsigned text = bit_of(Endpoint::completions);
 constexpr unsigned classify = bit_of(Endpoint::classify);
-constexpr unsigned generate = endpoints_that([](const EndpointRow& row) { return row.work == Work::draw; });
+constexpr unsigned embeddings = bit_of(Endpoint::embeddings);
+constexpr unsigned token_classify = bit_of(Endpoint::token_classify);
+constexpr unsigned score = bit_of(Endpoint::score);
+constexpr unsigned rerank = bit_of(Endpoint::rerank);
+constexpr unsigned fill_mask = bit_of(Endpoint::fill_mask);
+constexpr unsigned truncate = classify | embeddings | token_classify | score | rerank;
+constexpr unsigned generate = endpoints_that([](const EndpointRow& row) { return row.generation.has_value(); });
 constexpr unsigned converse = endpoints_that([](const EndpointRow& row) { return row.takes_messages; });
 constexpr unsigned all = endpoints_that([](const EndpointRow&) { return true; });
 
@@ -113,6 +126,25 @@ FieldError store(Target& target, Expected<Read, JobError> read) {
     if (!read) return std::move(read.error());
     target = std::move(*read);
     return {};
+}
+
+FieldError read_plain_texts(Draft& draft, std::string_view field, const Json& value) {
+    auto texts = read_texts(field, value);
+    if (!texts) return std::move(texts.error());
+    draft.prompts.emplace(std::make_move_iterator(texts->begin()), std::make_move_iterator(texts->end()));
+    return {};
+}
+
+FieldError read_query(Draft& draft, const Json& value) {
+    auto query = read_text("query", value);
+    if (!query) return std::move(query.error());
+    draft.prompts.emplace().emplace_back(std::move(*query));
+    return {};
+}
+
+FieldError read_truncation(Draft& draft, const Json& value) {
+    draft.truncates = true;
+    return store(draft.truncation_tokens, read_truncation_tokens(value));
 }
 
 FieldError read_tool_choice(Draft& draft, const Json& value) {
@@ -206,13 +238,34 @@ constexpr Field fields[] = {
 
     {"messages", converse, Custom{[](Draft& d, const Json& v) { return store(d.messages, read_messages(v)); }}},
     {"prompt", text, Custom{[](Draft& d, const Json& v) { return store(d.prompts, read_prompts("prompt", v)); }}},
-    {"input", classify, Custom{[](Draft& d, const Json& v) { return store(d.prompts, read_prompts("input", v)); }}},
+    {"input", classify | embeddings, Custom{[](Draft& d, const Json& v) { return store(d.prompts, read_prompts("input", v)); }}},
+    {"input", token_classify | fill_mask, Custom{[](Draft& d, const Json& v) { return read_plain_texts(d, "input", v); }}},
     {"choices", classify, Custom{[](Draft& d, const Json& v) { return store(d.job.choices, read_choices(v)); }}},
+    {"text_1", score, Custom{[](Draft& d, const Json& v) { return read_plain_texts(d, "text_1", v); }}},
+    {"text_2", score, Custom{[](Draft& d, const Json& v) { return store(d.job.pooling.second_texts, read_texts("text_2", v)); }}},
+    {"query", rerank, Custom{read_query}},
+    {"documents", rerank, Custom{[](Draft& d, const Json& v) { return store(d.job.pooling.second_texts, read_documents(v)); }}},
     {"tools", chat, Custom{[](Draft& d, const Json& v) { return store(d.tools, read_tools(v)); }}},
     {"tool_choice", chat, Custom{read_tool_choice}},
     {"chat_template_kwargs", converse, Custom{read_template_options}},
     {"add_generation_prompt", converse, Flag{[](Draft& d, bool v) { d.add_generation_prompt = v; }}},
     {"echo", text, Flag{[](Draft& d, bool v) { d.job.echo = v; }}},
+
+    {"encoding_format", embeddings, Custom{[](Draft& d, const Json& v) { return store(d.job.pooling.base64, read_is_base64(v)); }}},
+    {"dimensions", embeddings, Integer{1, int32_max, [](Draft& d, std::int64_t v) { d.job.pooling.dimensions = v; }}},
+    {"normalize", embeddings, Flag{[](Draft& d, bool v) { d.job.pooling.normalize = v; }}},
+    {"prompt_name", embeddings, Custom{[](Draft& d, const Json& v) { return store(d.prompt_name, read_text("prompt_name", v)); }}},
+    {"input_type", embeddings, Custom{[](Draft& d, const Json& v) { return store(d.input_type, read_text("input_type", v)); }}},
+    {"truncate_prompt_tokens", truncate, Custom{read_truncation}},
+    {"truncation_side", truncate, Custom{[](Draft& d, const Json& v) { return store(d.keeps_end, read_keeps_end(v)); }}},
+    {"hypothesis_template", classify, Custom{[](Draft& d, const Json& v) {
+        return store(d.job.pooling.hypothesis_template, read_hypothesis_template(v)); }}},
+    {"multi_label", classify, Flag{[](Draft& d, bool v) { d.job.pooling.multi_label = v; }}},
+    {"aggregation_strategy", token_classify, Custom{[](Draft& d, const Json& v) {
+        return store(d.job.pooling.aggregation, read_aggregation(v)); }}},
+    {"top_n", rerank, Integer{1, int32_max, [](Draft& d, std::int64_t v) { d.job.pooling.top_n = v; }}},
+    {"return_documents", rerank, Flag{[](Draft& d, bool v) { d.job.pooling.return_documents = v; }}},
+    {"top_k", fill_mask, Integer{1, fills_max, [](Draft& d, std::int64_t v) { d.job.pooling.top_k = static_cast<std::int32_t>(v); }}},
 
     {"temperature", generate, Number{0, 2, [](Draft& d, double v) { d.job.sampling.temperature = v; }}},
     {"top_p", generate, Number{0, 1, [](Draft& d, double v) { d.job.sampling.top_p = v; }, true}},
@@ -279,7 +332,7 @@ constexpr Field fields[] = {
     {"chat_template", converse, Fixed{nullptr}},
     {"documents", chat, Fixed{nullptr}},
     {"add_special_tokens", all, Fixed{nullptr}},
-    {"truncate_prompt_tokens", all, Fixed{nullptr}},
+    {"truncate_prompt_tokens", all & ~truncate, Fixed{nullptr}},
     {"prompt_logprobs", generate, Fixed{nullptr}},
     {"allowed_token_ids", generate, Fixed{nullptr}},
     {"bad_words", generate, Fixed{nullptr}},
@@ -352,6 +405,11 @@ FieldError read_field(Draft& draft, const std::string& name, const Json& value) 
                                          known_elsewhere ? "is not supported on" : "is unknown on", row_of(draft.job.endpoint).url));
 }
 
+std::optional<std::int32_t> max_tokens_default(Endpoint endpoint) {
+    const auto generation = row_of(endpoint).generation;
+    return generation ? generation->max_tokens_default : std::nullopt;
+}
+
 // Checks fields against each other and completes the job's sampling.
 FieldError finish_sampling(Draft& draft) {
     Job& job = draft.job;
@@ -366,7 +424,7 @@ FieldError finish_sampling(Draft& draft) {
                                                  row_of(Endpoint::completions).url));
     }
     const std::int64_t most =
-        job.sampling.max_tokens.value_or(row_of(job.endpoint).max_tokens_default.value_or(static_cast<std::int32_t>(int32_max)));
+        job.sampling.max_tokens.value_or(max_tokens_default(job.endpoint).value_or(static_cast<std::int32_t>(int32_max)));
     if (job.sampling.min_tokens > most) {
         return invalid("min_tokens",
                        fmt::format("field 'min_tokens' is {}; allowed is 0 to max_tokens, {}", job.sampling.min_tokens, most));
@@ -387,21 +445,53 @@ FieldError finish_sampling(Draft& draft) {
     return {};
 }
 
-// How many sequences each prompt becomes, and the field that says so.
-struct Multiple {
-    const char* field;
-    std::size_t count;
-};
-Expected<Multiple, JobError> sequences_per_prompt(const Draft& draft) {
-    const Job& job = draft.job;
-    switch (row_of(job.endpoint).work) {
-        case Work::draw: return Multiple{"n", static_cast<std::size_t>(job.n)};
-        case Work::score_choices:
-            if (!job.choices.empty()) return Multiple{"choices", job.choices.size()};
-            return unexpected(missing("choices", draft.body.find("choices"),
-                                      "list the labels to choose from; models with a classification head are not supported yet"));
+// Checks fields against each other and completes what the job asks of an embedding or a class.
+FieldError finish_pooling(Draft& draft) {
+    Job& job = draft.job;
+    if (draft.prompt_name && draft.input_type && draft.prompt_name != draft.input_type) {
+        return invalid("input_type", "fields 'prompt_name' and 'input_type' differ; give one of them");
     }
-    CHECK(false, "each kind of work has a number of sequences");
+    job.pooling.prompt_name = draft.prompt_name ? std::move(draft.prompt_name) : std::move(draft.input_type);
+    if (draft.keeps_end && !draft.truncates) {
+        return invalid("truncation_side", "field 'truncation_side' needs 'truncate_prompt_tokens'; give both or none");
+    }
+    if (draft.truncates) job.pooling.truncation = {.tokens = draft.truncation_tokens, .keeps_end = draft.keeps_end.value_or(false)};
+    if (!job.choices.empty()) return {};
+    if (job.pooling.hypothesis_template) return invalid("hypothesis_template", "field 'hypothesis_template' needs 'choices'");
+    if (job.pooling.multi_label) return invalid("multi_label", "field 'multi_label' needs 'choices'");
+    return {};
+}
+
+// How many sequences a job of so many prompts asks for, and the field that multiplies them.
+struct Sequences {
+    std::string_view field;
+    std::size_t count;
+    std::string_view rule;
+};
+Expected<Sequences, JobError> sequences_of(const Draft& draft, std::size_t prompts) {
+    const Job& job = draft.job;
+    const std::string_view prompt_field = row_of(job.endpoint).prompt_field;
+    switch (job.endpoint) {
+        case Endpoint::chat_completions:
+        case Endpoint::completions: return Sequences{"n", prompts * static_cast<std::size_t>(job.n), "prompts × n"};
+        case Endpoint::classify:
+            if (job.choices.empty()) return Sequences{prompt_field, prompts, "prompts"};
+            return Sequences{"choices", prompts * job.choices.size(), "prompts × choices"};
+        case Endpoint::embeddings:
+        case Endpoint::token_classify:
+        case Endpoint::fill_mask: return Sequences{prompt_field, prompts, "prompts"};
+        case Endpoint::score:
+        case Endpoint::rerank: {
+            const std::string_view field = job.endpoint == Endpoint::score ? "text_2" : "documents";
+            const std::size_t texts = job.pooling.second_texts.size();
+            if (texts == 0) return unexpected(missing(field, draft.body.find(field), "give the texts to compare with"));
+            if (prompts == 1 || prompts == texts) return Sequences{field, texts, "pairs"};
+            return unexpected(
+                invalid(field, fmt::format("field '{}' has {} texts and '{}' {}; give one {} for all, or as many as of the other", field,
+                                           texts, prompt_field, prompts, prompt_field)));
+        }
+    }
+    CHECK(false, "each endpoint has a number of sequences");
 }
 
 FieldError finish_prompt(Draft& draft) {
@@ -411,12 +501,11 @@ FieldError finish_prompt(Draft& draft) {
         return invalid(row.prompt_field, fmt::format("fields '{}' and 'messages' are both present; give one of them", row.prompt_field));
     }
     if (!draft.messages && !draft.prompts) return missing(row.prompt_field, draft.body.find(row.prompt_field), row.prompt_advice);
-    const auto multiple = sequences_per_prompt(draft);
-    if (!multiple) return multiple.error();
-    const std::size_t requests = multiple->count * (draft.prompts ? draft.prompts->size() : 1);
-    if (requests > requests_max) {
-        return invalid(multiple->field, fmt::format("the job asks for {} sequences (prompts × {}); allowed are up to {}: split it",
-                                                    requests, multiple->field, requests_max));
+    const auto sequences = sequences_of(draft, draft.prompts ? draft.prompts->size() : 1);
+    if (!sequences) return sequences.error();
+    if (sequences->count > requests_max) {
+        return invalid(sequences->field, fmt::format("the job asks for {} sequences ({}); allowed are up to {}: split it", sequences->count,
+                                                     sequences->rule, requests_max));
     }
     if (draft.messages) {
         job.prompt = ChatPrompt{.messages = std::move(*draft.messages),
@@ -442,6 +531,7 @@ FieldError read_body(const Json& body, Job& job) {
         if (auto error = read_field(draft, name, value)) return error;
     }
     if (auto error = finish_sampling(draft)) return error;
+    if (auto error = finish_pooling(draft)) return error;
     return finish_prompt(draft);
 }
 

@@ -21,13 +21,6 @@ std::string supported_urls() {
     return urls;
 }
 
-std::optional<Endpoint> endpoint_of(std::string_view url) {
-    for (const Endpoint endpoint : endpoints) {
-        if (url == row_of(endpoint).url) return endpoint;
-    }
-    return std::nullopt;
-}
-
 JobError bad_header(std::string_view name, std::string message) {
     return {.code = ErrorCode::invalid_header, .param = std::string(name), .message = std::move(message)};
 }
@@ -85,7 +78,7 @@ FieldError read_line(const Json& line, Job& job) {
     }
     const Json* url = line.find("url");
     if (url == nullptr || !url->is_string()) return missing("url", url, "it is one of " + supported_urls());
-    const auto endpoint = endpoint_of(*url->as_string());
+    const auto endpoint = endpoint_at(*url->as_string());
     if (!endpoint) {
         return JobError{.code = ErrorCode::unsupported_url,
                         .param = "url",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -91,14 +92,46 @@ struct Sampling {
     void fill_in(const Sampling& defaults);
 };
 
+// Cuts a text that has more tokens: truncate_prompt_tokens and truncation_side.
+struct Truncation {
+    std::optional<std::int64_t> tokens;  // nullopt: as many as the model takes
+    bool keeps_end = false;              // the first tokens go
+};
+
+// How the classes of tokens become entities: aggregation_strategy of transformers' TokenClassificationPipeline.
+enum class Aggregation : std::uint8_t { none, simple, first, average, max };
+
+// What a job may ask of an embedding or of a classification.
+struct PoolingFields {
+    std::vector<std::string> second_texts;  // score: text_2; rerank: documents
+    std::optional<Truncation> truncation;   // nullopt: a text that is too long is refused
+    // embeddings
+    std::optional<std::string> prompt_name;  // prompt_name or input_type: what the model puts before a text
+    std::optional<std::int64_t> dimensions;  // that are kept; nullopt: all
+    std::optional<bool> normalize;           // to length 1; nullopt: as the model is configured
+    bool base64 = false;                     // encoding_format
+    // classify with choices: zero-shot classification
+    std::optional<std::string> hypothesis_template;  // {} stands for the choice; nullopt: default_hypothesis_template
+    std::optional<bool> multi_label;                 // each choice is decided by itself
+    // token_classify
+    Aggregation aggregation = Aggregation::simple;
+    // rerank
+    std::optional<std::int64_t> top_n;  // nullopt: all
+    bool return_documents = true;
+    // fill_mask
+    std::int32_t top_k = 5;
+};
+inline constexpr std::string_view default_hypothesis_template = "This example is {}.";  // of transformers' ZeroShotClassificationPipeline
+
 struct Job {
     Source source;
     std::string custom_id;
     std::string id;  // batch_id/custom_id, or custom_id alone without the header
     Endpoint endpoint = Endpoint::chat_completions;
     std::string model;                                         // as asked for: a name or name@hash
-    std::variant<ChatPrompt, std::vector<TextPrompt>> prompt;  // classify: either; completions: texts
-    std::vector<std::string> choices;                          // classify only, at least two
+    std::variant<ChatPrompt, std::vector<TextPrompt>> prompt;  // classify: either; all but it and chats: texts; rerank: one, the query
+    std::vector<std::string> choices;                          // classify only, at least two or none
+    PoolingFields pooling;
     Sampling sampling;
     std::int32_t n = 1;
     std::int32_t priority = 0;  // lower runs first, as vLLM

@@ -255,16 +255,17 @@ std::string Table::output_row(std::string_view row, const schema::Completion& co
         const Json* list = completion.body.find(endpoint_.list_key);
         CHECK(list != nullptr && list->as_array() != nullptr && !list->as_array()->empty(), "a completion has an answer");
         const Json& first = list->as_array()->front();
-        switch (endpoint_.answer) {
-            case schema::AnswerShape::message: answer.result = text_at(first.find("message"), "content"); break;
-            case schema::AnswerShape::text: answer.result = text_at(&first, "text"); break;
-            case schema::AnswerShape::label:
-                answer.result = text_at(&first, "label");
-                answer.probability = 0.0;
-                for (const Json& probability : *first.find("probs")->as_array()) {
-                    answer.probability = std::max(*answer.probability, probability.as_number().value_or(0.0));
-                }
-                break;
+        if (endpoint_.generation) {
+            switch (endpoint_.generation->shape) {
+                case schema::TextShape::message: answer.result = text_at(first.find("message"), "content"); break;
+                case schema::TextShape::text: answer.result = text_at(&first, "text"); break;
+            }
+        } else {
+            answer.result = text_at(&first, "label");
+            answer.probability = 0.0;
+            for (const Json& probability : *first.find("probs")->as_array()) {
+                answer.probability = std::max(*answer.probability, probability.as_number().value_or(0.0));
+            }
         }
     }
     return encode(row, answer);

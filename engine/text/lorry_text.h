@@ -96,6 +96,10 @@ bool lorry_text_find(const lorry_text_tokenizer* tokenizer, lorry_text_view toke
 /* The bytes that the token stands for after other tokens; none for ids without a token. */
 void lorry_text_token_bytes(const lorry_text_tokenizer* tokenizer, int32_t id, lorry_text_sink bytes);
 bool lorry_text_is_special(const lorry_text_tokenizer* tokenizer, int32_t id);
+/* The token as the vocabulary spells it; none for ids without a token. */
+void lorry_text_token_spelling(const lorry_text_tokenizer* tokenizer, int32_t id, lorry_text_sink spelling);
+/* True if the vocabulary marks the tokens that continue a word by a prefix, such as "##". */
+bool lorry_text_marks_subwords(const lorry_text_tokenizer* tokenizer);
 
 /* The detokenizer may outlive the tokenizer. */
 lorry_text_detokenizer* lorry_text_detokenizer_new(const lorry_text_tokenizer* tokenizer, bool skip_special_tokens);

@@ -165,4 +165,12 @@ std::string Tokenizer::token_bytes(TokenId id) const {
 
 bool Tokenizer::is_special(TokenId id) const { return lorry_text_is_special(handle_.get(), id); }
 
+std::string Tokenizer::token_spelling(TokenId id) const {
+    std::string spelling;
+    lorry_text_token_spelling(handle_.get(), id, abi::sink_into(spelling));
+    return spelling;
+}
+
+bool Tokenizer::marks_subwords() const { return lorry_text_marks_subwords(handle_.get()); }
+
 }  // namespace lorry::engine

@@ -49,6 +49,7 @@ public:
     // As configured by tokenizer_config.json or special_tokens_map.json, else by the tokenizer's class in transformers.
     std::optional<TokenId> mask_token() const { return named_token("mask_token"); }
     std::optional<TokenId> pad_token() const { return named_token("pad_token"); }
+    std::optional<TokenId> unknown_token() const { return named_token("unk_token"); }
 
     // The result is always UTF-8; invalid bytes become U+FFFD. Ids without a token are skipped.
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
@@ -64,6 +65,10 @@ public:
     // character. Empty for ids without a token.
     std::string token_bytes(TokenId id) const;
     bool is_special(TokenId id) const;
+    // The token as the vocabulary spells it: "##ing", "Ġword". Empty for ids without a token.
+    std::string token_spelling(TokenId id) const;
+    // True if the vocabulary marks the tokens that continue a word by a prefix, such as BERT's "##".
+    bool marks_subwords() const;
 
 private:
     friend class Detokenizer;

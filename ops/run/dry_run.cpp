@@ -44,10 +44,8 @@ Expected<consumer::Submission, schema::JobError> prepare(const consumer::Deliver
 
 void count_tokens(const consumer::Submission& prepared, DryRunReport& report) {
     const consumer::ReplyPlan& plan = prepared.job.plan;
-    switch (schema::row_of(plan.job.endpoint).work) {
-        case schema::Work::draw: break;
-        case schema::Work::score_choices: ++report.classifying; break;
-    }
+    if (plan.work == consumer::Work::score_choices) ++report.classifying;
+    if (consumer::pooling_of(plan.work)) ++report.pooling;
     report.prompt_tokens += plan.prompt_tokens;
     for (const engine::Request& request : prepared.requests) {
         report.output_tokens_max += request.max_tokens;
@@ -138,11 +136,16 @@ std::string show(const DryRunReport& report) {
     const std::int64_t good = report.jobs - report.refused;
     std::string text = fmt::format("{} jobs: {} good, {} refused; {} prompt tokens", show_count(report.jobs), show_count(good),
                                    show_count(report.refused), show_count(report.prompt_tokens));
-    if (report.classifying < good) text += fmt::format(", at most {} to be drawn", show_count(report.output_tokens_max));
+    if (report.classifying + report.pooling < good) text += fmt::format(", at most {} to be drawn", show_count(report.output_tokens_max));
     if (report.classifying > 0) {
         text += fmt::format(
             "; {} their choices scored, which draws none",
             report.classifying == good ? "all have" : show_count(report.classifying, "job") + (report.classifying == 1 ? " has" : " have"));
+    }
+    if (report.pooling > 0) {
+        text +=
+            fmt::format("; {} only read, which draws none",
+                        report.pooling == good ? "all are" : show_count(report.pooling, "job") + (report.pooling == 1 ? " is" : " are"));
     }
     text += "\n";
     for (const auto& [code, count] : report.refused_by_code) text += fmt::format("  {} × {}\n", show_count(count), code);
@@ -172,6 +175,7 @@ schema::Json json_of(const DryRunReport& report) {
                                               {"refused", report.refused},
                                               {"refused_by_code", std::move(codes)},
                                               {"classifying", report.classifying},
+                                              {"pooling", report.pooling},
                                               {"prompt_tokens", report.prompt_tokens},
                                               {"output_tokens_max", report.output_tokens_max},
                                               {"first_errors", std::move(errors)},

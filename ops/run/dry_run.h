@@ -20,6 +20,7 @@ struct DryRunReport {
     std::int64_t refused = 0;
     std::map<std::string, std::int64_t> refused_by_code;  // "duplicate_custom_id": 12
     std::int64_t classifying = 0;                         // good jobs whose choices are scored, for which nothing is drawn
+    std::int64_t pooling = 0;                             // good jobs for embeddings, classes or scores, for which nothing is drawn
     std::int64_t prompt_tokens = 0;
     std::int64_t output_tokens_max = 0;     // the most tokens that the jobs may draw
     std::int64_t request_tokens_max = 0;    // the same, plus the prompt of each of their requests, cached or not

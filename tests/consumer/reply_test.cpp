@@ -206,6 +206,7 @@ TEST(ReplyBytes, AreEstimatedWithinAFactorOfTwo) {
     expect_close(plan, {answer, answer, answer});
     ReplyPlan labels;
     labels.job.endpoint = schema::Endpoint::classify;
+    labels.work = Work::score_choices;
     engine::Result scored;
     for (int i = 0; i < 100; ++i) {
         labels.job.choices.push_back(std::to_string(i));

@@ -264,6 +264,16 @@ pub extern "C" fn lorry_text_token_bytes(tokenizer: &Arc<Tokenizer>, id: i32, by
 }
 
 #[no_mangle]
+pub extern "C" fn lorry_text_token_spelling(tokenizer: &Arc<Tokenizer>, id: i32, spelling: Sink) {
+    spelling.bytes(tokenizer.token(id as u32).unwrap_or_default().as_bytes());
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_marks_subwords(tokenizer: &Arc<Tokenizer>) -> bool {
+    tokenizer.marks_subwords()
+}
+
+#[no_mangle]
 pub extern "C" fn lorry_text_is_special(tokenizer: &Arc<Tokenizer>, id: i32) -> bool {
     tokenizer.facts(id as u32).is_some_and(|token| token.special)
 }

@@ -115,6 +115,15 @@ impl Tokenizer {
         self.library.id_to_token(id)
     }
 
+    /// A prefix such as "##" marks the tokens that continue a word.
+    pub fn marks_subwords(&self) -> bool {
+        match self.library.get_model() {
+            ModelWrapper::WordPiece(model) => !model.continuing_subword_prefix.is_empty(),
+            ModelWrapper::BPE(model) => model.continuing_subword_prefix.as_ref().is_some_and(|prefix| !prefix.is_empty()),
+            _ => false,
+        }
+    }
+
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i32>, String> {
         let alone = self.library.encode_fast(text, false).map_err(|error| error.to_string())?;
         let encoding = self.post_process(alone, None, add_special_tokens)?;

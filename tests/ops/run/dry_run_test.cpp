@@ -159,6 +159,11 @@ TEST(DryRun, SaysOfJobsWithChoicesThatTheseAreScored) {
               "9 jobs: 9 good, 0 refused; 80 prompt tokens, at most 70 to be drawn; 2 jobs have their choices scored, which draws none");
     EXPECT_EQ(first_line({.jobs = 9, .refused = 0, .prompt_tokens = 80, .output_tokens_max = 70}),
               "9 jobs: 9 good, 0 refused; 80 prompt tokens, at most 70 to be drawn");
+    EXPECT_EQ(first_line({.jobs = 9, .refused = 1, .pooling = 8, .prompt_tokens = 80}),
+              "9 jobs: 8 good, 1 refused; 80 prompt tokens; all are only read, which draws none");
+    EXPECT_EQ(first_line({.jobs = 9, .refused = 0, .classifying = 2, .pooling = 1, .prompt_tokens = 80, .output_tokens_max = 70}),
+              "9 jobs: 9 good, 0 refused; 80 prompt tokens, at most 70 to be drawn; 2 jobs have their choices scored, which draws none; "
+              "1 job is only read, which draws none");
 }
 
 }  // namespace

@@ -1,0 +1,319 @@
+// Puts prompts of the model before texts, makes pairs, cuts and checks lengths.
+#include "consumer/pooled_prompts.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace lorry::consumer {
+namespace {
+
+using engine::EncodeLimit;
+using engine::ModelConfig;
+using schema::ErrorCode;
+using schema::JobError;
+using Done = Expected<void, JobError>;
+
+constexpr std::int64_t labels_expected = 16;  // of an adapter's head, which the engine reads later
+
+class Maker {
+public:
+    Maker(const TextEncoder& encoder, const ModelConfig& config, ReplyPlan& plan)
+        : encoder_(encoder), config_(config), plan_(plan), field_(schema::row_of(plan.job.endpoint).prompt_field) {}
+
+    Done make(std::optional<std::string> chat) {
+        if (auto read = read_limit(); !read) return read;
+        if (chat) return add_chat(std::move(*chat));
+        switch (plan_.work) {
+            case Work::draw:
+            case Work::score_choices: break;
+            case Work::embed: return add_embedded();
+            case Work::classify:
+            case Work::token_classify:
+            case Work::fill_mask: return add_each({});
+            case Work::zero_shot: return add_hypotheses();
+            case Work::score_pairs: return add_pairs();
+            case Work::compare_embeddings: return add_compared();
+        }
+        CHECK(false, "this work has prompts of its own");
+    }
+    std::vector<TokenizedPrompt> take() { return std::move(prompts_); }
+
+private:
+    Done read_limit() {
+        const auto& truncation = plan_.job.pooling.truncation;
+        if (!truncation) return {};
+        const std::int64_t tokens = truncation->tokens.value_or(encoder_.context_max());
+        if (tokens > encoder_.context_max()) {
+            return unexpected(error_at(ErrorCode::invalid_value, "truncate_prompt_tokens",
+                                       fmt::format("field 'truncate_prompt_tokens' is {}; this model takes 1 to {}, or -1 for all of them",
+                                                   tokens, encoder_.context_max())));
+        }
+        limit_ = EncodeLimit{
+            .max_tokens = static_cast<std::size_t>(tokens),
+            .side = truncation->keeps_end ? engine::TruncationSide::left : engine::TruncationSide::right,
+            .strategy = plan_.work == Work::zero_shot ? engine::TruncationStrategy::only_first : engine::TruncationStrategy::longest_first};
+        return {};
+    }
+
+    const std::vector<schema::TextPrompt>& texts() const { return std::get<std::vector<schema::TextPrompt>>(plan_.job.prompt); }
+    // Of one of the job's texts, for errors: "input", or "input[2]" in a list.
+    std::string place_of(std::size_t index) const {
+        return texts().size() == 1 ? std::string(field_) : fmt::format("{}[{}]", field_, index);
+    }
+    // A text where token ids have no meaning.
+    Expected<std::string_view, JobError> text_at(std::size_t index) const {
+        if (const auto* text = std::get_if<std::string>(&texts()[index])) return *text;
+        return unexpected(error_at(ErrorCode::invalid_type, place_of(index),
+                                   fmt::format("field '{}' has token ids; this model compares texts: give strings", place_of(index))));
+    }
+    // A pair's first text: one for all, or one for each.
+    std::size_t first_of(std::size_t pair) const { return texts().size() == 1 ? 0 : pair; }
+
+    Done add_chat(std::string text) {
+        auto tokens = encoder_.encode(text, false, "messages");  // the template wrote the special tokens already
+        if (!tokens) return unexpected(tokens.error());
+        return add("messages", {.text = std::move(text), .tokens = cut(std::move(*tokens))});
+    }
+
+    // What the model puts before texts of the kind that the job names.
+    Expected<std::string_view, JobError> prefix() const {
+        const auto& prompts = config_.embedder->prompts;
+        const auto& name = plan_.job.pooling.prompt_name;
+        const auto found =
+            std::ranges::find(prompts, name.value_or(config_.embedder->default_prompt), &std::pair<std::string, std::string>::first);
+        if (found != prompts.end()) return found->second;
+        if (!name) return "";
+        std::vector<std::string_view> names;
+        for (const auto& [known, text] : prompts) names.emplace_back(known);
+        return unexpected(error_at(
+            ErrorCode::invalid_value, "prompt_name",
+            fmt::format("the model has no prompt '{}'; {}", *name,
+                        names.empty() ? "it has none: put it before the texts" : fmt::format("it has: {}", fmt::join(names, ", ")))));
+    }
+
+    Done add_embedded() {
+        const schema::PoolingFields& fields = plan_.job.pooling;
+        const std::int64_t dimensions = config_.embedder->dimensions;
+        if (fields.dimensions && *fields.dimensions > dimensions) {
+            return unexpected(error_at(ErrorCode::invalid_value, "dimensions",
+                                       fmt::format("field 'dimensions' is {}; this model allows 1 to {}", *fields.dimensions, dimensions)));
+        }
+        plan_.normalized = fields.normalize.value_or(config_.embedder->normalized);
+        const auto before = prefix();
+        if (!before) return unexpected(before.error());
+        return add_each(*before);
+    }
+
+    // One prompt for each text.
+    Done add_each(std::string_view before) {
+        for (std::size_t i = 0; i < texts().size(); ++i) {
+            if (const auto* ids = std::get_if<std::vector<std::int32_t>>(&texts()[i])) {
+                if (auto done = add_ids(i, *ids); !done) return done;
+                continue;
+            }
+            const auto& text = std::get<std::string>(texts()[i]);
+            if (auto done = add_text(place_of(i), before, text); !done) return done;
+        }
+        return {};
+    }
+
+    Done add_ids(std::size_t index, const std::vector<std::int32_t>& ids) {
+        const std::string place = place_of(index);
+        if (plan_.job.pooling.prompt_name) {
+            return unexpected(error_at(ErrorCode::invalid_value, "prompt_name",
+                                       fmt::format("field 'prompt_name' needs texts, and '{}' has token ids", place)));
+        }
+        if (auto valid = encoder_.check_tokens(ids, place); !valid) return valid;
+        return add(place, {.text = {}, .tokens = cut(ids)});
+    }
+
+    Done add_text(const std::string& place, std::string_view before, std::string_view text) {
+        if (auto filled = check_filled(place, text); !filled) return filled;
+        std::string whole = fmt::format("{}{}", before, text);
+        return add_encoded(place, std::move(whole), std::nullopt);
+    }
+
+    Done add_hypotheses() {
+        const schema::Job& job = plan_.job;
+        const std::string pattern = job.pooling.hypothesis_template.value_or(std::string(schema::default_hypothesis_template));
+        for (std::size_t i = 0; i < texts().size(); ++i) {
+            const auto text = text_at(i);
+            if (!text) return unexpected(text.error());
+            if (auto filled = check_filled(place_of(i), *text); !filled) return filled;
+            for (const std::string& choice : job.choices) {
+                std::string hypothesis = pattern;
+                hypothesis.replace(hypothesis.find("{}"), 2, choice);
+                if (auto done = add_encoded(place_of(i), std::string(*text), hypothesis); !done) return done;
+            }
+        }
+        return {};
+    }
+
+    Done add_pairs() {
+        const auto& seconds = plan_.job.pooling.second_texts;
+        for (std::size_t i = 0; i < seconds.size(); ++i) {
+            const auto first = text_at(first_of(i));
+            if (!first) return unexpected(first.error());
+            if (auto done = add_encoded(second_place(i), std::string(*first), seconds[i]); !done) return done;
+        }
+        return {};
+    }
+
+    // One prompt for each distinct text.
+    Done add_compared() {
+        const auto before = prefix();
+        if (!before) return unexpected(before.error());
+        std::map<std::string_view, std::size_t> known;
+        const auto request_of = [&](const std::string& place, std::string_view text) -> Expected<std::size_t, JobError> {
+            const auto [found, is_new] = known.try_emplace(text, prompts_.size());
+            if (is_new) {
+                if (auto done = add_text(place, *before, text); !done) return unexpected(done.error());
+            }
+            return found->second;
+        };
+        const auto& seconds = plan_.job.pooling.second_texts;
+        for (std::size_t i = 0; i < seconds.size(); ++i) {
+            const auto text = text_at(first_of(i));
+            if (!text) return unexpected(text.error());
+            const auto first = request_of(place_of(first_of(i)), *text);
+            if (!first) return unexpected(first.error());
+            const auto second = request_of(second_place(i), seconds[i]);
+            if (!second) return unexpected(second.error());
+            plan_.pairs.push_back({.first = *first, .second = *second});
+        }
+        return {};
+    }
+
+    std::string second_place(std::size_t index) const {
+        const std::string_view field = plan_.job.endpoint == schema::Endpoint::rerank ? "documents" : "text_2";
+        return plan_.job.pooling.second_texts.size() == 1 ? std::string(field) : fmt::format("{}[{}]", field, index);
+    }
+
+    // After special tokens, even an empty text has tokens.
+    Done check_filled(const std::string& place, std::string_view text) const {
+        if (!text.empty()) return {};
+        return unexpected(
+            error_at(ErrorCode::empty_prompt, place, fmt::format("field '{}' is an empty text; give at least one character", place)));
+    }
+
+    Done add_encoded(const std::string& place, std::string text, std::optional<std::string_view> second) {
+        auto encoding = encoder_.encode_pair(text, second, limit_, place);
+        if (!encoding) return unexpected(encoding.error());
+        TokenizedPrompt prompt{.text = std::move(text), .tokens = std::move(encoding->ids)};
+        if (config_.token_types > 1) prompt.types = std::move(encoding->types);
+        if (plan_.work == Work::token_classify) prompt.spans = std::move(encoding->spans);
+        if (plan_.work == Work::fill_mask) {
+            if (auto found = find_masks(place, prompt); !found) return found;
+        }
+        return add(place, std::move(prompt));
+    }
+
+    Done find_masks(const std::string& place, TokenizedPrompt& prompt) const {
+        const auto mask = encoder_.tokenizer().mask_token();
+        if (!mask) {
+            return unexpected(error_at(ErrorCode::unsupported_by_model, "model",
+                                       "this model's tokenizer has no mask token: add \"mask_token\" to its tokenizer_config.json"));
+        }
+        for (std::size_t i = 0; i < prompt.tokens.size(); ++i) {
+            if (prompt.tokens[i] == *mask) prompt.mask_positions.push_back(static_cast<std::int64_t>(i));
+        }
+        if (!prompt.mask_positions.empty()) return {};
+        return unexpected(error_at(ErrorCode::invalid_value, place,
+                                   fmt::format("field '{}' has no mask token; write {} where the model fills in a word", place,
+                                               encoder_.tokenizer().token_spelling(*mask))));
+    }
+
+    // Token ids have no special tokens to keep.
+    std::vector<engine::TokenId> cut(std::vector<engine::TokenId> ids) const {
+        if (!limit_ || ids.size() <= limit_->max_tokens) return ids;
+        const auto surplus = static_cast<std::ptrdiff_t>(ids.size() - limit_->max_tokens);
+        switch (limit_->side) {
+            case engine::TruncationSide::right: ids.erase(ids.end() - surplus, ids.end()); break;
+            case engine::TruncationSide::left: ids.erase(ids.begin(), ids.begin() + surplus); break;
+        }
+        return ids;
+    }
+
+    Done add(std::string_view place, TokenizedPrompt prompt) {
+        const auto tokens = std::ssize(prompt.tokens);
+        if (tokens == 0) return unexpected(error_at(ErrorCode::empty_prompt, place, fmt::format("field '{}' has no tokens", place)));
+        if (tokens > encoder_.context_max()) {
+            return unexpected(
+                error_at(ErrorCode::context_length_exceeded, place,
+                         fmt::format("this model takes {} tokens; field '{}' has {}: shorten it{}", encoder_.context_max(), place, tokens,
+                                     plan_.work == Work::fill_mask ? "" : ", or give 'truncate_prompt_tokens': -1")));
+        }
+        prompts_.push_back(std::move(prompt));
+        return {};
+    }
+
+    const TextEncoder& encoder_;
+    const ModelConfig& config_;
+    ReplyPlan& plan_;
+    const std::string_view field_;
+    std::optional<EncodeLimit> limit_;
+    std::vector<TokenizedPrompt> prompts_;
+};
+
+}  // namespace
+
+Expected<std::vector<TokenizedPrompt>, JobError> pooled_prompts(const TextEncoder& encoder, const ModelConfig& config,
+                                                                std::optional<std::string> chat, ReplyPlan& plan) {
+    Maker maker(encoder, config, plan);
+    if (auto made = maker.make(std::move(chat)); !made) return unexpected(made.error());
+    return maker.take();
+}
+
+JobWeight pooled_weight_of(const ReplyPlan& plan, const ModelConfig& config, const TokenizedPrompt& prompt) {
+    const auto tokens = std::ssize(prompt.tokens);
+    const std::int64_t labels = config.labels != nullptr ? std::ssize(config.labels->names) : labels_expected;
+    constexpr std::int64_t value_bytes = sizeof(float);
+    JobWeight weight{.requests = 1, .rows = tokens, .tokens = tokens};
+    const auto pooling = pooling_of(plan.work);
+    CHECK(pooling, "the work of pooled prompts has a PoolingTask");
+    switch (*pooling) {
+        case engine::PoolingTask::embed: weight.bytes = config.embedder->dimensions * value_bytes; break;
+        case engine::PoolingTask::classify: weight.bytes = labels * value_bytes; break;
+        case engine::PoolingTask::token_classify:
+            weight.bytes = tokens * (labels * value_bytes + static_cast<std::int64_t>(sizeof(engine::TokenSpan)));
+            break;
+        case engine::PoolingTask::fill_mask:
+            weight.bytes =
+                std::ssize(prompt.mask_positions) *
+                (static_cast<std::int64_t>(sizeof(engine::TokenLogprobs)) +
+                 plan.job.pooling.top_k * (static_cast<std::int64_t>(sizeof(kernels::TokenLogprob)) + tokens * fill_token_bytes));
+            break;
+    }
+    weight.bytes += request_bytes + tokens * token_bytes;
+    return weight;
+}
+
+void add_pooling(PreparedJob& prepared, const engine::Request& common, std::vector<TokenizedPrompt> prompts) {
+    ReplyPlan& plan = prepared.plan;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        TokenizedPrompt& prompt = prompts[i];
+        engine::Request request = common;
+        request.id = i;
+        request.prompt = prompt.tokens;
+        request.token_types = std::move(prompt.types);
+        request.pooling = pooling_of(plan.work);
+        RequestPlace place{.prompt = static_cast<std::int32_t>(i)};
+        if (plan.work == Work::zero_shot) {
+            place.prompt = static_cast<std::int32_t>(i / plan.job.choices.size());
+            place.choice = static_cast<std::int32_t>(i % plan.job.choices.size());
+        }
+        if (plan.work == Work::fill_mask) {
+            request.mask_positions = prompt.mask_positions;
+            request.score_top = plan.job.pooling.top_k;
+        }
+        if (plan.work == Work::fill_mask || plan.work == Work::token_classify) plan.texts.push_back(std::move(prompt));
+        prepared.requests.push_back(std::move(request));
+        plan.places.push_back(place);
+    }
+}
+
+}  // namespace lorry::consumer

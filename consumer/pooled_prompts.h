@@ -1,0 +1,25 @@
+// The prompts of jobs that draw nothing but ask for embeddings, classes, scores or filled masks. Called by the preparer.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "consumer/plan.h"
+#include "consumer/text_encoder.h"
+#include "engine/model_config.h"
+
+namespace lorry::consumer {
+
+// One prompt for each of the job's requests. plan has its job and its work, one with a PoolingTask; what the reply needs beside the prompts
+// is added to it. chat: the job's chat, rendered, if it has one in place of texts.
+Expected<std::vector<TokenizedPrompt>, schema::JobError> pooled_prompts(const TextEncoder& encoder, const engine::ModelConfig& config,
+                                                                        std::optional<std::string> chat, ReplyPlan& plan);
+
+// The prompt's part of the job's weight.
+JobWeight pooled_weight_of(const ReplyPlan& plan, const engine::ModelConfig& config, const TokenizedPrompt& prompt);
+
+// Adds the requests of the job's prompts. common: what all of them share.
+void add_pooling(PreparedJob& prepared, const engine::Request& common, std::vector<TokenizedPrompt> prompts);
+
+}  // namespace lorry::consumer

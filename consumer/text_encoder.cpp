@@ -1,0 +1,75 @@
+// Tokenizes, and turns what can go wrong into the job's error.
+#include "consumer/text_encoder.h"
+
+#include <fmt/format.h>
+
+namespace lorry::consumer {
+namespace {
+
+using schema::ErrorCode;
+using schema::JobError;
+
+// Tokenizing a megabyte takes half a second, in which no other job is read. No text has this many bytes for each of its tokens: the longest
+// tokens in use stand for 128 spaces.
+constexpr std::size_t token_bytes_max = 128;
+
+}  // namespace
+
+JobError error_at(ErrorCode code, std::string_view param, std::string message) {
+    return {.code = code, .param = std::string(param), .message = std::move(message)};
+}
+
+Expected<void, JobError> TextEncoder::check_bytes(std::size_t bytes, std::string_view field) const {
+    if (bytes / token_bytes_max <= static_cast<std::size_t>(context_max_)) return {};
+    return unexpected(error_at(ErrorCode::context_length_exceeded, field,
+                               "this model and its KV cache hold " + std::to_string(context_max_) + " tokens; a text of " +
+                                   std::to_string(bytes) + " bytes has more: shorten it"));
+}
+
+Expected<std::vector<engine::TokenId>, JobError> TextEncoder::encode(std::string_view text, bool add_special_tokens,
+                                                                     std::string_view field) const {
+    if (auto fits = check_bytes(text.size(), field); !fits) return unexpected(fits.error());
+    auto tokens = tokenizer_.encode(text, add_special_tokens);
+    if (!tokens) return unexpected(error_at(ErrorCode::invalid_text, field, tokens.error()));
+    // A tokenizer may know more tokens than the model.
+    if (auto valid = check_tokens(*tokens, field); !valid) return unexpected(valid.error());
+    return std::move(*tokens);
+}
+
+Expected<engine::Encoding, JobError> TextEncoder::encode_pair(std::string_view first, std::optional<std::string_view> second,
+                                                              const std::optional<engine::EncodeLimit>& limit,
+                                                              std::string_view field) const {
+    if (!limit) {
+        if (auto fits = check_bytes(first.size() + second.value_or("").size(), field); !fits) return unexpected(fits.error());
+    }
+    if (second && !tokenizer_.takes_pairs()) {
+        return unexpected(
+            error_at(ErrorCode::unsupported_by_model, field,
+                     "this model's tokenizer takes no pairs of texts: the post_processor of its tokenizer.json leaves one out"));
+    }
+    auto encoding = tokenizer_.encode_pair(first, second, limit);
+    if (!encoding) {
+        // Without the limit the same texts may be fine: then the limit is at fault.
+        if (limit && tokenizer_.encode_pair(first, second, std::nullopt)) {
+            return unexpected(
+                error_at(ErrorCode::invalid_value, "truncate_prompt_tokens",
+                         fmt::format("field 'truncate_prompt_tokens' leaves {} tokens: {}", limit->max_tokens, encoding.error())));
+        }
+        return unexpected(error_at(ErrorCode::invalid_text, field, encoding.error()));
+    }
+    if (auto valid = check_tokens(encoding->ids, field); !valid) return unexpected(valid.error());
+    return std::move(*encoding);
+}
+
+Expected<void, JobError> TextEncoder::check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const {
+    for (const std::int32_t id : ids) {
+        if (id < 0 || id >= vocabulary_) {
+            return unexpected(
+                error_at(ErrorCode::unknown_token, field,
+                         "token id " + std::to_string(id) + " is not in the vocabulary of " + std::to_string(vocabulary_) + " tokens"));
+        }
+    }
+    return {};
+}
+
+}  // namespace lorry::consumer
