@@ -170,7 +170,10 @@ std::vector<double> pair_scores(const ReplyPlan& plan, std::span<const Result> r
     std::vector<double> scores;
     if (plan.work == Work::score_pairs) {
         // As sentence-transformers' CrossEncoder for one label.
-        for (const Result& result : results) scores.push_back(sigmoid(result.pooled.front()));
+        for (const Result& result : results) {
+            const double logit = result.pooled.front();
+            scores.push_back(result.labels->scores_are_logits ? logit : sigmoid(logit));
+        }
         return scores;
     }
     for (const RequestPair& pair : plan.pairs) {

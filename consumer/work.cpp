@@ -18,20 +18,6 @@ using schema::JobError;
 
 bool has_head(const ModelConfig& config, PoolingTask head) { return config.labels != nullptr && config.head == head; }
 
-// What the model can do, for a message: "makes embeddings (/v1/embeddings, /score, /rerank)".
-std::string abilities_of(const ModelConfig& config) {
-    std::vector<std::string_view> abilities;
-    if (config.generates) abilities.emplace_back("generates text (/v1/chat/completions, /v1/completions, /classify with 'choices')");
-    if (config.embedder) abilities.emplace_back("makes embeddings (/v1/embeddings, /score, /rerank)");
-    if (has_head(config, PoolingTask::classify)) {
-        abilities.emplace_back(config.labels->names.size() == 1 ? "classifies and scores pairs of texts (/classify, /score, /rerank)"
-                                                                : "classifies texts (/classify)");
-    }
-    if (has_head(config, PoolingTask::token_classify)) abilities.emplace_back("classifies tokens (/token_classify)");
-    if (config.fills_masks) abilities.emplace_back("fills masks (/fill_mask)");
-    return abilities.empty() ? "has no head that Lorry knows" : fmt::format("{}", fmt::join(abilities, " and "));
-}
-
 auto cannot(std::string_view what, const ModelConfig& config) {
     return unexpected(JobError{.code = ErrorCode::unsupported_by_model,
                                .param = "model",
@@ -98,6 +84,19 @@ Expected<Work, JobError> work_of_endpoint(const schema::Job& job, bool is_adapte
 }
 
 }  // namespace
+
+std::string abilities_of(const ModelConfig& config) {
+    std::vector<std::string_view> abilities;
+    if (config.generates) abilities.emplace_back("generates text (/v1/chat/completions, /v1/completions, /classify with 'choices')");
+    if (config.embedder) abilities.emplace_back("makes embeddings (/v1/embeddings, /score, /rerank)");
+    if (has_head(config, PoolingTask::classify)) {
+        abilities.emplace_back(config.labels->names.size() == 1 ? "classifies and scores pairs of texts (/classify, /score, /rerank)"
+                                                                : "classifies texts (/classify)");
+    }
+    if (has_head(config, PoolingTask::token_classify)) abilities.emplace_back("classifies tokens (/token_classify)");
+    if (config.fills_masks) abilities.emplace_back("fills masks (/fill_mask)");
+    return abilities.empty() ? "has no head that Lorry knows" : fmt::format("{}", fmt::join(abilities, " and "));
+}
 
 Expected<Work, JobError> work_of(const schema::Job& job, const ModelName& model, const ModelConfig& config) {
     const bool is_adapter = model.kind == ModelName::Kind::adapter;

@@ -40,6 +40,9 @@ constexpr std::optional<engine::PoolingTask> pooling_of(Work work) {
     return std::nullopt;
 }
 
+// What the model can do, with the urls, for people: "makes embeddings (/v1/embeddings, /score, /rerank)".
+std::string abilities_of(const engine::ModelConfig& config);
+
 // The work of a job on a base model or an adapter of it. An adapter may bring a classification head of its own: then the engine, which
 // reads adapters, finds out. The error says what the model can do and by which urls.
 Expected<Work, schema::JobError> work_of(const schema::Job& job, const ModelName& model, const engine::ModelConfig& config);

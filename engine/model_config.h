@@ -47,7 +47,7 @@ struct DenseConfig {
 struct EmbedderConfig {
     PoolingMode pooling = PoolingMode::mean;
     std::string pooling_source =
-        {};                       // where the mode comes from, for people: "1_Pooling/config.json", "mean, as there is no pooling config"
+        {};                       // where the mode comes from, for people: "1_Pooling/config.json", "--pooling"
     bool normalized = false;      // scaled to length 1 unless a job says otherwise
     std::int64_t dimensions = 0;  // of an embedding
     std::vector<DenseConfig> dense = {};  // applied to the pooled vector, in this order

@@ -117,8 +117,8 @@ ProblemType read_problem(const Section& config, std::size_t labels) {
     static constexpr std::array problems = {ProblemName{"single_label_classification", ProblemType::single_label},
                                             ProblemName{"multi_label_classification", ProblemType::multi_label},
                                             ProblemName{"regression", ProblemType::regression}};
-    // As transformers' pipeline: the only label gets a sigmoid, unless a CrossEncoder was saved with no activation.
-    const auto& by_count = labels > 1 ? problems[0] : is_identity(config) ? problems[2] : problems[1];
+    // As transformers' pipeline: the only label gets a sigmoid.
+    const auto& by_count = labels > 1 ? problems[0] : problems[1];
     return config.one_of(problems, "problem_type", by_count.name).problem;
 }
 
@@ -164,7 +164,7 @@ Expected<Labels, std::string> read_labels(std::string_view config_json, std::int
     if (!root) return unexpected("config.json: not JSON: " + root.error());
     try {
         const Section config(*root, "config.json");
-        Labels labels{.names = read_names(config), .problem = read_problem(config, size)};
+        Labels labels{.names = read_names(config), .problem = read_problem(config, size), .scores_are_logits = is_identity(config)};
         if (labels.names.size() == size) return labels;
         return unexpected(fmt::format("config.json: id2label names {} labels, but the head has {} outputs", labels.names.size(), size));
     } catch (const std::runtime_error& error) {
@@ -186,11 +186,12 @@ void read_heads(const Section& config, const FamilyTraits& traits, ModelConfig& 
     if (head == Head::sequence || head == Head::tokens) {
         Labels labels{.names = read_names(config), .problem = ProblemType::single_label};
         if (head == Head::sequence) labels.problem = read_problem(config, labels.names.size());
+        labels.scores_are_logits = is_identity(config);
         out.head = head == Head::sequence ? PoolingTask::classify : PoolingTask::token_classify;
         out.labels = std::make_shared<const Labels>(std::move(labels));
     } else if (traits.is_encoder) {
         out.embedder = EmbedderConfig{.pooling = PoolingMode::mean,
-                                      .pooling_source = "mean, as the folder has no pooling config",
+                                      .pooling_source = "the default, as the folder has no modules.json",
                                       .normalized = false,
                                       .dimensions = out.hidden};
     }

@@ -47,6 +47,7 @@ enum class ProblemType : std::uint8_t {
 struct Labels {
     std::vector<std::string> names;  // by id: config.json's id2label
     ProblemType problem = ProblemType::single_label;
+    bool scores_are_logits = false;  // of pairs: a CrossEncoder that was saved with no activation
 };
 
 }  // namespace lorry::engine

@@ -6,8 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "consumer/work.h"
 #include "engine/adapter.h"
 #include "engine/files.h"
+#include "engine/sentence_config.h"
 #include "engine/step_memory.h"
 #include "kernels/cpu/isa.h"
 #include "ops/command.h"
@@ -45,7 +47,7 @@ std::int64_t context_that_fits(const Settings& settings, const kernels::Backend&
     const kernels::DeviceInfo device = backend.info();
     const FreeMemory memory = device.has_own_memory ? FreeMemory{.bytes = device.memory_free, .of = MemoryOf::device}
                                                     : FreeMemory{.bytes = memory_available(), .of = MemoryOf::machine};
-    engine::ModelReport model = engine::inspect_model(settings.model);
+    engine::ModelReport model = engine::inspect_model(settings.model, pooling_of(settings));
     const std::size_t bytes = fit_to_memory(settings, memory, kv_token_bytes_of(backend, engine::kv_shape_of(model.config)), model);
     const auto obstacle = weights_obstacle(bytes, memory.bytes);
     if (obstacle && !device.has_own_memory) throw std::runtime_error(settings.model + ": " + *obstacle);
@@ -71,10 +73,13 @@ std::string base_name_of(const Settings& settings) {
     return folder.filename().string();
 }
 
-engine::ModelConfig load_config(const std::filesystem::path& folder) {
+std::optional<engine::PoolingMode> pooling_of(const Settings& settings) { return engine::pooling_mode_named(settings.pooling); }
+
+engine::ModelConfig load_config(const Settings& settings) {
+    const std::filesystem::path folder = settings.model;
     require_folder("--model", folder);
     try {
-        return engine::ModelConfig::load(folder);
+        return engine::ModelConfig::load(folder, pooling_of(settings));
     } catch (const std::runtime_error& error) {
         if (std::filesystem::exists(folder / "config.json")) throw;
         throw UsageError(error.what());
@@ -83,7 +88,7 @@ engine::ModelConfig load_config(const std::filesystem::path& folder) {
 
 engine::ModelConfig check_folders(const Settings& settings) {
     if (settings.model.empty()) throw UsageError("no model is given: pass --model DIR or set model in lorry.toml");
-    engine::ModelConfig config = load_config(settings.model);
+    engine::ModelConfig config = load_config(settings);
     if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
     return config;
 }
@@ -103,6 +108,12 @@ kernels::CpuOptions cpu_options(const Settings& settings) {
     return {.threads = static_cast<int>(std::clamp<std::int64_t>(settings.threads, 0, 1024)),
             .isa = kernels::cpu::isa_named(settings.isa),  // nullopt: auto
             .storage = storage_options(settings)};
+}
+
+std::string describe_pooling(const engine::EmbedderConfig& embedder) {
+    return fmt::format("{}{}, {} dimensions{}", engine::name_of(embedder.pooling),
+                       embedder.pooling_source.empty() ? "" : " (" + embedder.pooling_source + ")", embedder.dimensions,
+                       embedder.normalized ? ", scaled to length 1" : "");
 }
 
 std::string describe_isa(std::optional<kernels::CpuIsa> wanted) {
@@ -156,12 +167,13 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.step_rows_max = std::max(step_tokens_of(settings, backend_->info()), settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
     const std::int64_t context = context_that_fits(settings, *backend_);
-    if (load_config(settings.model).is_encoder) {
+    if (check_folders(settings).is_encoder) {
         // A step computes whole texts, and as many as its tokens hold.
         options_.step_rows_max = std::max(options_.step_rows_max, context);
         options_.sequences_max = std::max(options_.sequences_max, options_.step_rows_max / 4);
     }
-    model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max(), context);
+    model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max(), context,
+                                  pooling_of(settings));
     divide_memory(wishes);
     replace_engine(options_);
 
@@ -247,28 +259,33 @@ std::string EngineSetup::describe() const {
     const engine::ModelConfig& config = model_->config();
     const kernels::DeviceInfo device = backend_->info();
     const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes());
+    const std::string kv = config.is_encoder
+                               ? "none: a step computes whole texts of up to " + show_count(engine_->context_max()) + " tokens"
+                               : fmt::format("{}{}: {} tokens; one job holds up to {}", show_bytes(memory_.kv_bytes),
+                                             settings_.kv_dtype == "auto" ? "" : " in " + settings_.kv_dtype, show_count(tokens),
+                                             show_count(engine_->context_max()));
     std::vector<std::vector<std::string>> rows = {
         {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model, config.family, config.layers,
                                 config.hidden, reply_->base_name)},
         {"  device", device.name},
         {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(storage_options(settings_)),
                                   kernels::name_of(config.storage))},
-        {"  KV cache", fmt::format("{}{}: {} tokens; one job holds up to {}", show_bytes(memory_.kv_bytes),
-                                   settings_.kv_dtype == "auto" ? "" : " in " + settings_.kv_dtype, show_count(tokens),
-                                   show_count(engine_->context_max()))},
+        {"  KV cache", kv},
         {"  adapters", fmt::format("up to {} in memory{}", show_bytes(memory_.adapter_bytes),
                                    device.has_own_memory ? ", and half of what the KV cache has to spare" : "")},
         {"  batch", fmt::format("up to {} sequences, {} tokens a step", options_.sequences_max, options_.step_rows_max)},
     };
+    if (!config.generates || config.embedder) rows.insert(rows.begin() + 1, {"  it", consumer::abilities_of(config)});
+    if (config.embedder) rows.insert(rows.begin() + 2, {"  pooling", describe_pooling(*config.embedder)});
     if (device.has_own_memory) {
         rows.push_back({"  graphs", fmt::format("{} of up to {}, for decoding steps of {} different sizes", show_bytes(device.graph_bytes),
                                                 show_bytes(options_.graph_bytes), device.graphs)});
         rows.push_back({"  steps", fmt::format("{} to compute with, set aside", show_bytes(step_bytes_))});
         rows.push_back({"  memory", fmt::format("{} of {} are left", show_bytes(device.memory_free), show_bytes(device.memory_total))});
     } else {
-        rows.insert(rows.begin() + 2, {"  isa", describe_isa(cpu_options(settings_).isa)});
+        rows.push_back({"  isa", describe_isa(cpu_options(settings_).isa)});
     }
-    if (!device.matmuls.empty()) rows.insert(rows.begin() + 2, {"  matmuls", device.matmuls});
+    if (!device.matmuls.empty()) rows.push_back({"  matmuls", device.matmuls});
     if (config.head_untied) rows.push_back({"  warning", std::string(head_untied_remark)});
     return show_table(rows);
 }

@@ -35,7 +35,11 @@ std::string base_name_of(const Settings& settings);
 
 // Reads the base model's config.json. Throws UsageError when the folder is missing or holds no model, std::runtime_error when the
 // configuration cannot be used.
-engine::ModelConfig load_config(const std::filesystem::path& folder);
+engine::ModelConfig load_config(const Settings& settings);
+// How texts become embeddings, for people: "mean (1_Pooling/config.json), 384 dimensions, scaled to length 1".
+std::string describe_pooling(const engine::EmbedderConfig& embedder);
+// How --pooling says that texts are pooled; nullopt: as the model's folder says.
+std::optional<engine::PoolingMode> pooling_of(const Settings& settings);
 
 // For people, if a model's config.head_untied is set.
 inline constexpr std::string_view head_untied_remark =

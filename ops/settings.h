@@ -94,6 +94,13 @@ public:
                                 .help = "store the KV cache in a narrower format: int8 on the CPU, fp8 on a GPU; auto is as --dtype says",
                                 .more = "Both keep a scale for each token of each head. Of the memory that bfloat16 takes, `int8` takes "
                                         "55 % in heads of 64, and `fp8` takes 52 % in heads of 128."});
+    std::string pooling = row(&Settings::pooling, "auto",
+                              {.key = "pooling",
+                               .scope = SettingScope::model,
+                               .value = "auto|cls|lasttoken|mean|mean_sqrt_len_tokens|max|weightedmean",
+                               .help = "how an embedding model makes one vector of a text's tokens; auto is as the model's folder says",
+                               .more = "The folder says it if sentence-transformers wrote it (`modules.json`). Otherwise an encoder takes the "
+                                       "`mean`, and a decoder makes embeddings only if this names a mode, mostly `lasttoken`."});
     std::string isa = row(&Settings::isa, "auto",
                           {.key = "isa",
                            .scope = SettingScope::model,

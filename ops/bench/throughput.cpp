@@ -196,7 +196,7 @@ ThroughputShape BenchThroughputCommand::shape_of(const Settings& settings) const
                           .sampling = sampling_};
     if (!made_up_.has_adapters(settings)) return shape;
     shape.models.clear();
-    for (engine::AdapterSource& adapter : all_adapters(settings, load_config(settings.model)))
+    for (engine::AdapterSource& adapter : all_adapters(settings, load_config(settings)))
         shape.models.emplace_back(std::move(adapter));
     if (base_too_) shape.models.emplace_back(std::nullopt);
     return shape;

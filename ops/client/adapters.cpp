@@ -75,7 +75,7 @@ private:
         if (settings.model.empty())
             throw UsageError("--model DIR is missing: an adapter is checked against its base model before jobs can use it");
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
-        const engine::ModelConfig config = load_config(settings.model);
+        const engine::ModelConfig config = load_config(settings);
         int refused = 0;
         std::vector<schema::AdapterRegistration> good;
         for (const auto& [name, folder] : folders()) {

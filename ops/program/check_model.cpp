@@ -24,7 +24,7 @@ public:
         Settings settings = configuration_.load();
         if (!folder_.empty()) settings.model = folder_;
         if (settings.model.empty()) throw UsageError("no model is given: pass its folder, or set `model` in lorry.toml");
-        load_config(settings.model);
+        load_config(settings);
         if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
         const ModelCheck check = check_model(settings);
         std::cout << (json_ ? json_of(check).dump() + "\n" : show(check));

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "consumer/file/listed.h"
+#include "consumer/work.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/cuda/shapes.h"
@@ -103,6 +104,7 @@ void check_memory(const Settings& settings, ModelCheck& check) {
     }
     check.kv_bytes =
         plan_memory(settings, check.memory_available - check.weight_bytes, check.kv_token_bytes, config.max_positions).kv_bytes;
+    if (config.is_encoder) return;  // which has no KV cache
     const auto tokens = static_cast<std::int64_t>(check.kv_bytes / check.kv_token_bytes);
     for (std::int64_t context = std::min(context_least, config.max_positions);; context = std::min(context * 4, config.max_positions)) {
         check.fits.push_back({.context = context, .sequences = tokens / context});
@@ -128,7 +130,7 @@ void check_adapters(const Settings& settings, ModelCheck& check) {
 }  // namespace
 
 ModelCheck check_model(const Settings& settings) {
-    ModelCheck check{.folder = settings.model, .model = engine::inspect_model(settings.model)};
+    ModelCheck check{.folder = settings.model, .model = engine::inspect_model(settings.model, pooling_of(settings))};
     check_text(settings.model, check);
     check_memory(settings, check);
     check_adapters(settings, check);
@@ -140,6 +142,7 @@ std::string show(const ModelCheck& check) {
     std::vector<std::vector<std::string>> rows = {
         {"model", check.folder},
         {"family", config.family},
+        {"it", consumer::abilities_of(config)},
         {"parameters", show_count(check.model.parameters)},
         {"layers",
          fmt::format("{}, hidden {}, MLP {}{}", config.layers, config.hidden, config.intermediate, config.gated ? " (gated)" : "")},
@@ -154,6 +157,8 @@ std::string show(const ModelCheck& check) {
         {"1,000 tokens", fmt::format("{} of KV cache", show_bytes(1000 * check.kv_token_bytes))},
         {"KV cache", show_bytes(check.kv_bytes)},
     };
+    if (config.embedder) rows.insert(rows.begin() + 3, {"pooling", describe_pooling(*config.embedder)});
+    if (config.is_encoder) std::erase_if(rows, [](const auto& row) { return row.front() == "KV cache" || row.front() == "1,000 tokens"; });
     std::string text = show_table(rows);
     if (!check.fits.empty()) {
         rows = {{"  tokens each", "sequences that fit"}};
