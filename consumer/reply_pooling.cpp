@@ -37,6 +37,14 @@ std::vector<double> softmax(std::span<const double> logits) {
     return out;
 }
 
+// A token that cannot stand in a mask's place may have a log-probability of minus infinity.
+bool has_only_numbers(const Result& result) {
+    const auto is_finite = [](float value) { return std::isfinite(value); };
+    const auto is_number = [](const kernels::TokenLogprob& fill) { return !std::isnan(fill.logprob); };
+    return std::ranges::all_of(result.pooled, is_finite) &&
+           std::ranges::all_of(result.fills, [&](const engine::TokenLogprobs& mask) { return std::ranges::all_of(mask.top, is_number); });
+}
+
 double dot(std::span<const float> a, std::span<const float> b) {
     return std::transform_reduce(a.begin(), a.end(), b.begin(), 0.0, std::plus(),
                                  [](float x, float y) { return static_cast<double>(x) * static_cast<double>(y); });
@@ -276,7 +284,7 @@ std::optional<schema::JobError> error_of_results(const ReplyPlan& plan, std::spa
         if (result.labels != nullptr) {
             if (auto error = error_of_head(plan.work, *result.labels)) return error;
         }
-        if (std::ranges::all_of(result.pooled, [](float value) { return std::isfinite(value); })) continue;
+        if (has_only_numbers(result)) continue;
         return schema::JobError{.code = schema::ErrorCode::non_finite_logits,
                                 .param = {},
                                 .message =

@@ -243,6 +243,11 @@ TEST(PooledReply, ValuesThatAreNotFiniteAreAnError) {
     for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
         EXPECT_THAT(error_of(plan, {pooled({1, 2}), pooled({1, value})}), testing::StartsWith("non_finite_logits: "));
     }
+    Result filled;
+    filled.fills = {{.token = 0, .logprob = 0.0F, .top = {{5, -std::numeric_limits<float>::infinity()}}}};
+    EXPECT_EQ(error_of(plan_of(Endpoint::fill_mask, Work::fill_mask), {filled}), "none") << "a token may be impossible";
+    filled.fills[0].top[0].logprob = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_THAT(error_of(plan_of(Endpoint::fill_mask, Work::fill_mask), {filled}), testing::StartsWith("non_finite_logits: "));
 }
 
 TEST(PooledReply, BytesAreEstimatedWithinAFactorOfTwo) {

@@ -66,6 +66,26 @@ TEST_P(EncoderOfKind, OneTextHasTheIdsOfEncode) {
     }
 }
 
+TEST(EncoderTest, TokensAreSpelledAsInTheVocabularyWhichMayMarkSubwords) {
+    struct Kind {
+        const char* kind;
+        bool marks_subwords;
+        const char* token;
+        const char* unknown;
+    };
+    for (const Kind& one :
+         {Kind{"bert_cased", true, "##on", "[UNK]"}, Kind{"roberta", false, "Ġin", "<unk>"}, Kind{"xlm_roberta", false, "▁", "<unk>"}}) {
+        const auto tokenizer = Tokenizer::load(encoder_folder_of(one.kind));
+        EXPECT_EQ(tokenizer.marks_subwords(), one.marks_subwords) << one.kind;
+        const auto id = tokenizer.find(one.token);
+        ASSERT_NE(id, std::nullopt) << one.kind;
+        EXPECT_EQ(tokenizer.token_spelling(*id), one.token);
+        EXPECT_EQ(tokenizer.unknown_token(), tokenizer.find(one.unknown)) << one.kind;
+        EXPECT_EQ(tokenizer.token_spelling(static_cast<TokenId>(tokenizer.vocabulary_size())), "");
+        EXPECT_EQ(tokenizer.token_spelling(-1), "");
+    }
+}
+
 TEST(EncoderTest, MaskAndPadAreTheConfiguredTokensOrThoseOfTheClass) {
     const auto roberta = Tokenizer::load(encoder_folder_of("roberta"));
     EXPECT_EQ(roberta.mask_token(), roberta.find("<mask>"));
