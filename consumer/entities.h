@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "consumer/plan.h"
-#include "engine/pooling.h"
+#include "engine/model/pooling.h"
 
 namespace lorry::consumer {
 

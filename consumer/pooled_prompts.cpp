@@ -248,9 +248,10 @@ private:
                                      plan_.work == Work::fill_mask ? "" : ", or give 'truncate_prompt_tokens': -1")));
         }
         if (config_.padding_id && std::ranges::find(prompt.tokens, *config_.padding_id) != prompt.tokens.end()) {
-            return unexpected(error_at(ErrorCode::invalid_value, place,
-                                       fmt::format("field '{}' has the padding token {}, to which this model gives no position; leave it out",
-                                                   place, encoder_.tokenizer().token_spelling(*config_.padding_id))));
+            return unexpected(
+                error_at(ErrorCode::invalid_value, place,
+                         fmt::format("field '{}' has the padding token {}, which has no position in this model; leave it out", place,
+                                     encoder_.tokenizer().token_spelling(*config_.padding_id))));
         }
         prompts_.push_back(std::move(prompt));
         return {};

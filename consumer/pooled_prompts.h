@@ -7,7 +7,7 @@
 
 #include "consumer/plan.h"
 #include "consumer/text_encoder.h"
-#include "engine/model_config.h"
+#include "engine/model/model_config.h"
 
 namespace lorry::consumer {
 

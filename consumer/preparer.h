@@ -12,7 +12,7 @@
 
 #include "consumer/plan.h"
 #include "consumer/text_encoder.h"
-#include "engine/model_config.h"
+#include "engine/model/model_config.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 

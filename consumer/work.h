@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "consumer/seams.h"
-#include "engine/model_config.h"
-#include "engine/pooling.h"
+#include "engine/model/model_config.h"
+#include "engine/model/pooling.h"
 #include "schema/job.h"
 
 namespace lorry::consumer {

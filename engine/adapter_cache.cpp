@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "engine/slot_choice.h"
 
 namespace lorry::engine {
@@ -193,7 +193,7 @@ struct AdapterCache::Implementation {
     std::optional<ReadAdapter> homeless;         // read, but without a slot
     std::deque<std::string> packing;             // by the loader
     std::optional<std::string> borrows_nothing;  // an adapter that gets no slot over lent blocks: see take_back_for()
-    std::uint64_t uses = 0;  // orders residents by last use
+    std::uint64_t uses = 0;                      // orders residents by last use
     Stats stats;
     Loader loader;  // last: its thread ends before the rest goes
 };
@@ -227,8 +227,7 @@ bool AdapterCache::Implementation::take_read() {
     if (!*result) {
         fail(hash, std::move(result->error()));
     } else if ((*result)->bytes > most) {
-        fail(hash,
-             {fmt::format("the adapter needs {} bytes, but adapters have {} bytes; raise --adapter-memory", (*result)->bytes, most)});
+        fail(hash, {fmt::format("the adapter needs {} bytes, but adapters have {} bytes; raise --adapter-memory", (*result)->bytes, most)});
     } else {
         homeless = std::move(**result);
     }

@@ -21,8 +21,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/adapter.h"
 #include "engine/block_pool.h"
+#include "engine/model/adapter.h"
 
 namespace lorry::engine {
 

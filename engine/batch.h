@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "engine/sequence.h"
 #include "kernels/backend.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/engine_stats.h"
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "engine/request.h"
 #include "engine/text/tokenizer.h"
 

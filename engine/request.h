@@ -11,7 +11,7 @@
 
 #include "engine/adapter_cache.h"
 #include "engine/block_pool.h"
-#include "engine/pooling.h"
+#include "engine/model/pooling.h"
 #include "kernels/backend.h"
 #include "schema/job.h"
 
@@ -39,10 +39,10 @@ SharedDrawing shared(Drawing drawing);
 const SharedDrawing& default_drawing();
 
 struct Request {
-    RequestId id = 0;                      // chosen by the caller, unique among unfinished requests
-    std::vector<TokenId> prompt;           // at least one token
-    std::optional<AdapterSource> adapter;  // nullopt: the base model
-    BlockHash prefix_scope;                // only requests of equal scopes share KV blocks
+    RequestId id = 0;                           // chosen by the caller, unique among unfinished requests
+    std::vector<TokenId> prompt;                // at least one token
+    std::optional<AdapterSource> adapter;       // nullopt: the base model
+    BlockHash prefix_scope;                     // only requests of equal scopes share KV blocks
     SharedDrawing drawing = default_drawing();  // not null
     std::uint64_t seed = 0;
     std::int64_t max_tokens = 0;  // 0: nothing is drawn

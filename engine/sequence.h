@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/block_pool.h"
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/stopping.h"

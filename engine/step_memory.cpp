@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/adapter.h"
+#include "engine/model/adapter.h"
 
 namespace lorry::engine {
 namespace {

@@ -1,5 +1,5 @@
 // The device's arithmetic: memory, weight packing and about a dozen ops, as large as the largest fusion any backend makes.
-// engine/model.cpp is written once over this interface; kernels/cpu and kernels/cuda implement it with the same file names.
+// engine/model/model.cpp is written once over this interface; kernels/cpu and kernels/cuda implement it with the same file names.
 //
 // Contract of all ops:
 // - Batch invariance: a row's result depends on its own inputs, the weights and the chip, never on which or how many other rows the step

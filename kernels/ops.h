@@ -1,5 +1,5 @@
-// The ops of a backend: a struct of arguments for each, and Op, the list of all. engine/model.cpp calls them through Backend's functions of
-// the same names; kernels/contract.cpp says which shapes they accept; kernels/cpu and kernels/cuda implement them.
+// The ops of a backend: a struct of arguments for each, and Op, the list of all. engine/model/model.cpp calls them through Backend's
+// functions of the same names; kernels/contract.cpp says which shapes they accept; kernels/cpu and kernels/cuda implement them.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/adapter.h"
+#include "engine/model/adapter.h"
 #include "ops/command.h"
 #include "schema/codec.h"
 

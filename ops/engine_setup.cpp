@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "consumer/work.h"
-#include "engine/adapter.h"
 #include "engine/files.h"
-#include "engine/sentence_config.h"
+#include "engine/model/adapter.h"
+#include "engine/model/sentence_config.h"
 #include "engine/step_memory.h"
 #include "kernels/cpu/isa.h"
 #include "ops/command.h"
@@ -172,8 +172,8 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
         options_.step_rows_max = std::max(options_.step_rows_max, context);
         options_.sequences_max = std::max(options_.sequences_max, options_.step_rows_max / 4);
     }
-    model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max(), context,
-                                  pooling_of(settings));
+    model_ =
+        engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max(), context, pooling_of(settings));
     divide_memory(wishes);
     replace_engine(options_);
 

@@ -99,7 +99,7 @@ public:
                                .scope = SettingScope::model,
                                .value = "auto|cls|lasttoken|mean|mean_sqrt_len_tokens|max|weightedmean",
                                .help = "how an embedding model makes one vector of a text's tokens; auto is as the model's folder says",
-                               .more = "The folder says it if sentence-transformers wrote it (`modules.json`). Otherwise an encoder takes the "
+                               .more = "A folder that sentence-transformers wrote says it (`modules.json`). Otherwise an encoder takes the "
                                        "`mean`, and a decoder makes embeddings only if this names a mode, mostly `lasttoken`."});
     std::string isa = row(&Settings::isa, "auto",
                           {.key = "isa",

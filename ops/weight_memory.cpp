@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/rope.h"
+#include "engine/model/rope.h"
 #include "ops/units.h"
 
 namespace lorry::ops {

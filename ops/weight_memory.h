@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "ops/engine_setup.h"
 
 namespace lorry::ops {

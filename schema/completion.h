@@ -83,7 +83,7 @@ struct DeadLetter {
 // One adapter, as registered in the adapters topic under its name. A tombstone removes it.
 struct AdapterRegistration {
     std::string name;
-    std::string hash;  // of content, see engine/adapter.h
+    std::string hash;  // of content, see engine/model/adapter.h
     std::string path;  // relative to adapters_root
     std::string base;  // the base model's name
     std::int64_t rank_max = 0;

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "engine/request.h"
 #include "ops/units.h"
 

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/model_layout.h"
+#include "engine/model/model_layout.h"
 #include "ops/bench/limits.h"
 #include "ops/units.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/model_config.h"
+#include "engine/model/model_config.h"
 #include "kernels/cuda/cublaslt/tuning.h"
 #include "schema/json.h"
 

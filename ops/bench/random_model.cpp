@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/model_layout.h"
+#include "engine/model/model_layout.h"
 #include "kernels/processors.h"
 #include "kernels/thread_pool.h"
 #include "ops/command.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/model_config.h"
+#include "engine/model/model_config.h"
 
 namespace lorry::ops {
 

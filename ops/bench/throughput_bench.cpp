@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "engine/model_layout.h"
+#include "engine/model/model_layout.h"
 #include "ops/bench/workload.h"
 #include "ops/units.h"
 

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "engine/model.h"
-#include "engine/model_layout.h"
+#include "engine/model/model.h"
+#include "engine/model/model_layout.h"
 #include "kernels/cpu/isa.h"
 #include "ops/bench/attention_bench.h"
 #include "ops/bench/workload.h"
@@ -21,8 +21,8 @@ namespace {
 
 using kernels::CpuIsa;
 using kernels::CpuOptions;
-using kernels::StorageOptions;
 using kernels::Matrix;
+using kernels::StorageOptions;
 
 constexpr std::array<std::int64_t, 4> row_counts = {1, 8, 64, 512};
 // Without int4: it differs from int8 only in how its weights are read, so what is faster for one is faster for the other.

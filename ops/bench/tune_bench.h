@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model_config.h"
+#include "engine/model/model_config.h"
 #include "kernels/backend.h"
 #include "ops/bench/limits.h"
 

@@ -10,7 +10,7 @@
 #include "consumer/kafka/client.h"
 #include "consumer/kafka/follow/adapter_topic.h"
 #include "consumer/kafka/reader.h"
-#include "engine/adapter.h"
+#include "engine/model/adapter.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
@@ -41,8 +41,7 @@ public:
         add_->add_option("--all", all_, "registers every sub-folder of DIR under its own name")->type_name("DIR");
         add_->add_option("--model", model_, "the base model's folder")->type_name("DIR");
         add_->add_option("--base-name", base_name_, "what the base model is called (default: its folder's name)")->type_name("NAME");
-        add_->add_option("--adapters", root_,
-                         "the folder that workers get as --adapters (default: the parent of the adapter's folder)")
+        add_->add_option("--adapters", root_, "the folder that workers get as --adapters (default: the parent of the adapter's folder)")
             ->type_name("DIR");
         configuration_.declare(*add_, {SettingScope::kafka});
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/adapter.h"
-#include "engine/model.h"
+#include "engine/model/adapter.h"
+#include "engine/model/model.h"
 #include "ops/settings.h"
 #include "schema/json.h"
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/temp_folder.h"
 

@@ -6,11 +6,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "engine/adapter.h"
 #include "engine/files.h"
-#include "engine/model_config.h"
+#include "engine/model/adapter.h"
+#include "engine/model/model_config.h"
+#include "engine/model/weights.h"
 #include "engine/text/tokenizer.h"
-#include "engine/weights.h"
 #include "schema/json.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/temp_folder.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "tests/faults/job_mix.h"
 
 namespace lorry::faults {

@@ -1,7 +1,7 @@
 // adapter_config.json of a PEFT adapter. An accepted config gives each module that it targets a rank and a finite scale, in bounded time.
 #include <cmath>
 
-#include "engine/adapter_config.h"
+#include "engine/model/adapter_config.h"
 #include "tests/fuzz/fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

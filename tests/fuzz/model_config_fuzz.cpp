@@ -2,8 +2,8 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "engine/model_config.h"
-#include "engine/rope.h"
+#include "engine/model/model_config.h"
+#include "engine/model/rope.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace lorry::engine {

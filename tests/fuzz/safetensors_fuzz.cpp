@@ -1,7 +1,7 @@
 // A safetensors file. Accepted tensors cover the data without overlap, and each has the bytes that its shape and dtype say.
 #include <vector>
 
-#include "engine/weights.h"
+#include "engine/model/weights.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace lorry::engine {

@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/adapter.h"
+#include "engine/model/adapter.h"
 #include "tests/ops/real_kafka_fixture.h"
 #include "tests/support/labels.h"
 #include "tests/support/program.h"

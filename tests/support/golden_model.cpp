@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "engine/files.h"
-#include "engine/weights.h"
+#include "engine/model/weights.h"
 #include "schema/json.h"
 
 namespace lorry::tests {

@@ -1,5 +1,5 @@
 // The golden checkpoints and adapters of tests/data/models, and a driver that packs sequences into steps of a model without an engine.
-// Used by tests/engine/model_test.cpp and adapter_test.cpp.
+// Used by tests/engine/model/model_test.cpp and adapter_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/adapter.h"
-#include "engine/model.h"
+#include "engine/model/adapter.h"
+#include "engine/model/model.h"
 #include "kernels/backend.h"
 
 namespace lorry::tests {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/adapter.h"
-#include "engine/model.h"
+#include "engine/model/adapter.h"
+#include "engine/model/model.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::tests {

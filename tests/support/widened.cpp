@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/weights.h"
+#include "engine/model/weights.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::tests {

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/adapter.h"
+#include "engine/model/adapter.h"
 #include "ops/bench/experiments/lora_ways.h"
 #include "ops/bench/queue_bench.h"
 #include "ops/bench/random_model.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/model_layout.h"
+#include "engine/model/model_layout.h"
 #include "kernels/backend.h"
 #include "kernels/thread_pool.h"
 

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "engine/adapter.h"
-#include "engine/model.h"
+#include "engine/model/adapter.h"
+#include "engine/model/model.h"
 #include "ops/bench/adapter_bench.h"
 #include "ops/bench/limits.h"
 #include "ops/bench/loss_bench.h"

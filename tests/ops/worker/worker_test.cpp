@@ -13,7 +13,7 @@
 #include "consumer/kafka/broker.h"
 #include "consumer/kafka/client.h"
 #include "consumer/kafka/reader.h"
-#include "engine/adapter.h"
+#include "engine/model/adapter.h"
 #include "ops/event_log.h"
 #include "ops/metrics.h"
 #include "ops/pipeline_setup.h"

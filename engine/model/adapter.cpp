@@ -1,0 +1,426 @@
+// Reads, checks and packs an adapter's folder. Files are read, not mapped, so that overwriting one fails only the jobs of that adapter.
+#include "engine/model/adapter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "engine/model/adapter_config.h"
+#include "engine/model/adapter_match.h"
+#include "engine/model/model.h"
+#include "engine/model/model_heads.h"
+
+namespace lorry::engine {
+namespace {
+
+constexpr const char* config_name = "adapter_config.json";
+constexpr const char* weights_name = "adapter_model.safetensors";
+constexpr std::size_t config_bytes_max = std::size_t{1} << 20;
+
+Expected<std::string, std::string> read_config(const std::filesystem::path& folder) {
+    auto text = read_text(folder / config_name, {.bytes_max = config_bytes_max});
+    if (!text) return unexpected(text.error() + "; an adapter folder is one that PEFT's save_pretrained wrote");
+    return text;
+}
+
+// Opens the weights; the error for a pickle says how to convert it, the one for a Git LFS pointer how to fetch the file.
+Expected<InputFile, std::string> open_weights(const std::filesystem::path& folder) {
+    const auto file = folder / weights_name;
+    if (!std::filesystem::exists(file) && std::filesystem::exists(folder / "adapter_model.bin")) {
+        return unexpected(
+            fmt::format("{}: adapter_model.bin is a pickle, and reading it would run code from the file; save the adapter again as {} "
+                        "(save_pretrained with safe_serialization=True)",
+                        folder.string(), weights_name));
+    }
+    return InputFile::open(file);
+}
+
+std::string in_file(const char* name, const std::string& error) { return fmt::format("{}: {}", name, error); }
+
+std::string truncated() { return in_file(weights_name, "the file was truncated while it was read"); }
+
+std::string not_finite(const Tensor& tensor) {
+    return in_file(weights_name, fmt::format("tensor {} contains NaN or infinity; check how the adapter was trained", tensor.name));
+}
+
+// model_config: as OpenAdapter.
+Expected<AdapterInfo, std::string> describe(const AdapterConfig& config, const AdapterMatch& match, const ModelConfig& model,
+                                            std::string_view model_config) {
+    AdapterInfo info;
+    if (match.head) {
+        const bool is_of_base = model.labels != nullptr && model.head == match.head->task;
+        auto labels = read_labels(model_config, match.head->labels, is_of_base ? model.labels.get() : nullptr);
+        if (!labels) return unexpected(labels.error());
+        info.labels = std::make_shared<const Labels>(std::move(*labels));
+        info.head = match.head->task;
+    }
+    info.base = config.base;
+    std::set<std::string> targets;
+    const auto add = [&](const std::string& path) { targets.insert(path.substr(path.rfind('.') + 1)); };
+    for (const LoraMatch& lora : match.loras) {
+        info.rank_max = std::max(info.rank_max, lora.a->shape.front());
+        info.elements += lora.a->shape.front() * (lora.module->in_features + lora.module->out_features);
+        add(lora.module->path);
+    }
+    for (const SavedLinearMatch& saved : match.linears) add(saved.module->path);
+    for (const SavedNormMatch& saved : match.norms) add(saved.module->path);
+    for (const BiasMatch& bias : match.biases) add(bias.module->path);
+    if (match.head) add(match.head->module->output);
+    info.targets.assign(targets.begin(), targets.end());
+    return info;
+}
+
+const Tensor& tensor_of(const Model& model, const std::string& name) {
+    const Tensor* tensor = model.checkpoint().find(name, model.layout().prefix);
+    CHECK(tensor != nullptr, "the model was loaded from this checkpoint");
+    return *tensor;
+}
+
+// path: of the module whose weight this is a copy of. A tied head has the embedding's.
+bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
+    const ModelLayout& layout = model.layout();
+    const bool is_tied = model.config().tied_head && layout.head() != nullptr && path == layout.head()->path;
+    return equal_values(tensor_of(model, (is_tied ? layout.tokens : path) + ".weight"), copy);
+}
+
+class PackedAdapter final : public Adapter {
+public:
+    PackedAdapter(AdapterInfo info, const Model& model, kernels::Packer& packer)
+        : info_(std::move(info)),
+          model_(model),
+          packer_(packer),
+          projections_(static_cast<std::size_t>(model.config().layers) * projections),
+          norms_(static_cast<std::size_t>(model.config().layers) * norm_sites),
+          vectors_(packer) {}
+
+    const AdapterInfo& info() const override { return info_; }
+    const AdapterProjection* at(std::int64_t layer, Projection projection) const override {
+        return projections_[static_cast<std::size_t>(layer) * projections + static_cast<std::size_t>(projection)].get();
+    }
+    const Norm* norm_at(std::int64_t layer, NormSite site) const override {
+        const auto& norm = norms_[static_cast<std::size_t>(layer) * norm_sites + static_cast<std::size_t>(site)];
+        return norm ? &*norm : nullptr;
+    }
+
+    const Classifier* classifier() const override { return classifier_ ? &*classifier_ : nullptr; }
+
+    void pack(const AdapterMatch& match) {
+        for (const SavedLinearMatch& saved : match.linears) replace(*saved.module, *saved.weight, saved.bias);
+        for (const LoraMatch& lora : match.loras) {
+            if (lora.base_weight != nullptr) replace_trained_copy(lora);
+        }
+        pack_loras(match.loras);
+        pack_biases(match);
+        for (const SavedNormMatch& norm : match.norms) add_norm(norm);
+        if (match.head) add_head(*match.head);
+    }
+
+private:
+    AdapterProjection& projection_of(const LinearModule& module) {
+        auto& slot = projections_[static_cast<std::size_t>(module.layer) * projections + static_cast<std::size_t>(module.projection)];
+        if (slot == nullptr) slot = std::make_unique<AdapterProjection>();
+        return *slot;
+    }
+
+    void replace(const LinearModule& module, const Tensor& weight, const Tensor* bias) {
+        std::vector<std::unique_ptr<std::byte[]>> aligned;
+        const kernels::WeightPart part = weight_part(weight, module.out_features, module.in_features, module.transposed, aligned);
+        ReplacedLinear replaced{
+            .weight = packer_.pack_weight({&part, 1}, role_of(module.projection)), .bias = {}, .out_begin = module.out_begin};
+        if (bias != nullptr) replaced.bias = vectors_.add(to_float(*bias));
+        AdapterProjection& projection = projection_of(module);
+        if (module.out_features == out_features_of(model_.config(), module.projection)) {
+            projection.whole = std::move(replaced);
+        } else {
+            projection.parts.push_back(std::move(replaced));
+        }
+    }
+
+    // PEFT's copy of a targeted module's base weight differs from the base model's: it was trained, too. The bias is the base's.
+    void replace_trained_copy(const LoraMatch& lora) {
+        const Tensor* bias = lora.module->bias ? &tensor_of(model_, lora.module->path + ".bias") : nullptr;
+        replace(*lora.module, *lora.base_weight, bias);
+    }
+
+    void pack_loras(const std::vector<LoraMatch>& loras) {
+        std::vector<std::unique_ptr<std::byte[]>> aligned;
+        std::vector<kernels::LoraPart> parts;
+        for (std::size_t i = 0; i < loras.size(); ++i) {
+            const LinearModule& module = *loras[i].module;
+            const std::int64_t rank = loras[i].a->shape.front();
+            parts.push_back({.a = weight_part(*loras[i].a, rank, module.in_features, false, aligned),
+                             .b = weight_part(*loras[i].b, module.out_features, rank, false, aligned),
+                             .scale = loras[i].scale,
+                             .out_begin = module.out_begin});
+            // Modules of one projection are adjacent.
+            const LinearModule* next = i + 1 < loras.size() ? loras[i + 1].module : nullptr;
+            if (next != nullptr && next->layer == module.layer && next->projection == module.projection) continue;
+            AdapterProjection& projection = projection_of(module);
+            projection.lora = packer_.pack_lora(parts);
+            parts.clear();
+            aligned.clear();
+        }
+    }
+
+    // Adds up the differences of trained biases from the base's, and the biases of lora_B.
+    void pack_biases(const AdapterMatch& match) {
+        struct Change {
+            const LinearModule* module;
+            std::vector<float> values;
+        };
+        std::vector<Change> changes;
+        for (const BiasMatch& trained : match.biases) {
+            std::vector<float> values = to_float(*trained.bias);
+            const std::vector<float> base = to_float(tensor_of(model_, trained.module->path + ".bias"));
+            std::transform(values.begin(), values.end(), base.begin(), values.begin(), std::minus<>());
+            changes.push_back({trained.module, std::move(values)});
+        }
+        for (const LoraMatch& lora : match.loras) {
+            if (lora.bias == nullptr) continue;
+            std::vector<float> values = to_float(*lora.bias);
+            for (float& value : values) value *= lora.scale;
+            changes.push_back({lora.module, std::move(values)});
+        }
+        // One vector for each whole projection.
+        std::vector<std::vector<float>> sums(projections_.size());
+        for (const Change& change : changes) {
+            const LinearModule& module = *change.module;
+            auto& sum = sums[static_cast<std::size_t>(module.layer) * projections + static_cast<std::size_t>(module.projection)];
+            sum.resize(static_cast<std::size_t>(out_features_of(model_.config(), module.projection)));
+            const auto at = sum.begin() + static_cast<std::ptrdiff_t>(module.out_begin);
+            std::transform(change.values.begin(), change.values.end(), at, at, std::plus<>());
+            projection_of(module);
+        }
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+            if (!sums[i].empty()) projections_[i]->bias = vectors_.add(sums[i]);
+        }
+    }
+
+    void add_norm(const SavedNormMatch& match) {
+        const NormModule& module = *match.module;
+        Norm norm{.weight = vectors_.add(to_float(match.weight != nullptr ? *match.weight : tensor_of(model_, module.path + ".weight"))),
+                  .bias = {}};
+        if (match.bias != nullptr) norm.bias = vectors_.add(to_float(*match.bias));
+        norms_[static_cast<std::size_t>(module.layer) * norm_sites + static_cast<std::size_t>(module.site)] = norm;
+    }
+
+    void add_head(const HeadMatch& match) {
+        const HeadModule& module = *match.module;
+        classifier_.emplace();
+        classifier_->task = match.task;
+        classifier_->labels = info_.labels;
+        const FindTensor own = [&](const std::string& name) -> const Tensor* {
+            if (name == module.output + ".weight") return match.output_weight;
+            return name == module.output + ".bias" ? match.output_bias : nullptr;
+        };
+        classifier_->output = pack_output(module, own, packer_, vectors_);
+        if (match.dense_weight == nullptr && match.norm_weight == nullptr && match.lora_a == nullptr) return;
+        // What the adapter does not have of the hidden layer is the base's.
+        const auto tensor = [&](const Tensor* saved, const std::string& name) -> const Tensor* {
+            return saved != nullptr ? saved : model_.checkpoint().find(name, model_.layout().prefix);
+        };
+        std::vector<float> merged;
+        Tensor changed;
+        const FindTensor hidden = [&](const std::string& name) -> const Tensor* {
+            if (name == module.dense + ".weight") {
+                const Tensor* const weight = tensor(match.dense_weight, name);
+                return match.lora_a == nullptr ? weight : merge(match, *weight, merged, changed);
+            }
+            if (name == module.dense + ".bias") return tensor(match.dense_bias, name);
+            return tensor(name.ends_with(".bias") ? match.norm_bias : match.norm_weight, name);
+        };
+        classifier_->hidden = pack_hidden(module, hidden, packer_, vectors_);
+    }
+
+    // weight + scale B A, in float32.
+    static const Tensor* merge(const HeadMatch& match, const Tensor& weight, std::vector<float>& merged, Tensor& out) {
+        merged = to_float(weight);
+        const std::vector<float> a = to_float(*match.lora_a);
+        const std::vector<float> b = to_float(*match.lora_b);
+        const auto rank = static_cast<std::size_t>(match.lora_a->shape[0]);
+        const auto columns = static_cast<std::size_t>(match.lora_a->shape[1]);
+        for (std::size_t row = 0; row < b.size() / rank; ++row) {
+            for (std::size_t k = 0; k < rank; ++k) {
+                const float factor = match.scale * b[row * rank + k];
+                for (std::size_t column = 0; column < columns; ++column) merged[row * columns + column] += factor * a[k * columns + column];
+            }
+        }
+        out = weight;
+        out.dtype = "F32";
+        out.format = kernels::Format::float32;
+        out.bytes = std::as_bytes(std::span(merged));
+        return &out;
+    }
+
+    const AdapterInfo info_;
+    const Model& model_;
+    kernels::Packer& packer_;
+    std::vector<std::unique_ptr<AdapterProjection>> projections_;  // [layers · projections]
+    std::vector<std::optional<Norm>> norms_;                       // [layers · norm_sites]
+    std::optional<Classifier> classifier_;
+    VectorStore vectors_;
+};
+
+class CheckedFiles final : public AdapterFiles {
+public:
+    CheckedFiles(std::unique_ptr<std::byte[]> bytes, std::vector<Tensor> tensors, const Model& model)
+        : model_(model), bytes_(std::move(bytes)), tensors_(std::move(tensors)) {}
+
+    Expected<void, std::string> match(const AdapterConfig& config, std::string_view model_config) {
+        auto matched = match_adapter(config, model_.layout(), model_.config(), tensors_);
+        if (!matched) return unexpected(matched.error());
+        match_ = std::move(*matched);
+        for (const CopyMatch& match : match_.copies) {
+            if (equals_base(model_, match.path, *match.copy)) continue;
+            return unexpected(
+                fmt::format("{}: tensor {} differs from the base model. Adapters cannot change this tensor. If it was not trained, save "
+                            "the adapter without it (save_pretrained with save_embedding_layers=False)",
+                            weights_name, match.copy->name));
+        }
+        if (match_.head && !match_.head->module->dense.empty() && match_.head->dense_weight == nullptr &&
+            !has_hidden_layer(model_.layout(), model_.checkpoint())) {
+            return unexpected(
+                fmt::format("{}: the head needs {}.weight, which neither the adapter nor the base model has; train and save "
+                            "it with the adapter (modules_to_save)",
+                            weights_name, match_.head->module->dense));
+        }
+        auto info = describe(config, match_, model_.config(), model_config);
+        if (!info) return unexpected(info.error());
+        info_ = std::move(*info);
+        // PEFT stores a copy of the base's weight with a targeted head. The copy matters only if it was trained.
+        for (LoraMatch& lora : match_.loras) {
+            if (lora.base_weight != nullptr && equals_base(model_, lora.module->path, *lora.base_weight)) lora.base_weight = nullptr;
+        }
+        return {};
+    }
+    std::span<const Tensor> tensors() const { return tensors_; }
+    AdapterInfo& info() { return info_; }
+
+    std::unique_ptr<Adapter> pack(kernels::Packer& packer) const override {
+        auto packed = std::make_unique<PackedAdapter>(info_, model_, packer);
+        packed->pack(match_);
+        return packed;
+    }
+
+private:
+    const Model& model_;
+    const std::unique_ptr<std::byte[]> bytes_;  // of the weights file
+    const std::vector<Tensor> tensors_;         // refer to bytes_
+    AdapterMatch match_;                        // refers to tensors_
+    AdapterInfo info_;
+};
+
+// An adapter's folder with its config read and its weights file open at the start.
+struct OpenAdapter {
+    std::string text;  // of the config
+    AdapterConfig config;
+    std::string model_config;  // config.json, where it matters: its labels are those of the adapter's head; empty: there is none
+    InputFile weights;
+};
+
+Expected<OpenAdapter, std::string> open_adapter(const std::filesystem::path& folder) {
+    auto text = read_config(folder);
+    if (!text) return unexpected(text.error());
+    auto config = AdapterConfig::parse(*text);
+    if (!config) return unexpected(in_file(config_name, config.error()));
+    auto weights = open_weights(folder);
+    if (!weights) return unexpected(weights.error());
+    std::string model_config;
+    if (config->classifies) {
+        auto read = read_text_if_there(folder / "config.json");
+        if (!read) return unexpected(read.error());
+        model_config = std::move(*read);
+    }
+    return OpenAdapter{std::move(*text), std::move(*config), std::move(model_config), std::move(*weights)};
+}
+
+// Reads the tensors' data, which follows the header, into the hash. The error names a tensor that contains NaN or infinity.
+Expected<void, std::string> hash_tensors(InputFile& file, std::vector<Tensor> tensors, ContentHash& hash) {
+    std::ranges::sort(tensors, {}, &Tensor::begin);  // they cover the data without holes
+    std::vector<std::byte> chunk(std::size_t{1} << 20U);
+    for (const Tensor& tensor : tensors) {
+        for (std::uint64_t at = tensor.begin; at < tensor.end;) {
+            const std::span<std::byte> part = std::span(chunk).first(std::min<std::uint64_t>(tensor.end - at, chunk.size()));
+            if (file.read(part) != part.size()) return unexpected(truncated());
+            if (tensor.format && !is_finite(part, *tensor.format)) return unexpected(not_finite(tensor));
+            hash.add(part);
+            at += part.size();
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& model) {
+    auto files = open_adapter(folder);
+    if (!files) return unexpected(files.error());
+    const auto broken = [](const std::string& error) { return unexpected(in_file(weights_name, error)); };
+    const std::size_t weights_bytes = files->weights.bytes();
+    std::vector<std::byte> start(std::min(safetensors_length_bytes, weights_bytes));
+    if (files->weights.read(start) != start.size()) return unexpected(truncated());
+    const auto header_bytes = safetensors_header_bytes(start, weights_bytes);
+    if (!header_bytes) return broken(header_bytes.error());
+    std::string header(*header_bytes, '\0');
+    if (files->weights.read(std::as_writable_bytes(std::span(header))) != header.size()) return unexpected(truncated());
+    const auto tensors = parse_safetensors_header(header, weights_bytes - safetensors_length_bytes - *header_bytes);
+    if (!tensors) return broken(tensors.error());
+
+    const ModelLayout layout = layout_of(model);
+    const auto match = match_adapter(files->config, layout, model, *tensors);
+    if (!match) return unexpected(match.error());
+    auto info = describe(files->config, *match, model, files->model_config);
+    if (!info) return unexpected(info.error());
+    info->bytes = files->text.size() + weights_bytes;
+
+    ContentHash hash;
+    hash.add_text(files->text);
+    if (!files->model_config.empty()) hash.add_text(files->model_config);
+    hash.add(start);
+    hash.add(std::as_bytes(std::span(header)));
+    if (const auto added = hash_tensors(files->weights, *tensors, hash); !added) return unexpected(added.error());
+    info->hash = hash.hex();
+    return info;
+}
+
+Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const std::filesystem::path& folder,
+                                                                         const std::string& expected_hash, const Model& model) {
+    auto files = open_adapter(folder);
+    if (!files) return unexpected(AdapterError{files.error(), true});
+    const std::size_t weights_bytes = files->weights.bytes();
+    auto file = std::make_unique_for_overwrite<std::byte[]>(weights_bytes);
+    const std::span<std::byte> bytes(file.get(), weights_bytes);
+    if (files->weights.read(bytes) != bytes.size()) return unexpected(AdapterError{truncated(), true});
+    ContentHash hash;
+    hash.add_text(files->text);
+    if (!files->model_config.empty()) hash.add_text(files->model_config);
+    hash.add(bytes);
+    const bool has_changed = !expected_hash.empty() && hash.hex() != expected_hash;
+
+    auto tensors = parse_safetensors(bytes);
+    if (!tensors) return unexpected(AdapterError{in_file(weights_name, tensors.error()), has_changed});
+    if (has_changed) {
+        return unexpected(AdapterError{
+            fmt::format("{}: the files changed since the adapter was registered (content {}, registered {}); register it again",
+                        folder.string(), hash.hex(), expected_hash),
+            true});
+    }
+    auto checked = std::make_unique<CheckedFiles>(std::move(file), std::move(*tensors), model);
+    if (const auto matched = checked->match(files->config, files->model_config); !matched) return unexpected(AdapterError{matched.error()});
+    for (const Tensor& tensor : checked->tensors()) {
+        if (is_finite(tensor)) continue;
+        return unexpected(AdapterError{not_finite(tensor)});
+    }
+    checked->info().hash = hash.hex();
+    checked->info().bytes = files->text.size() + weights_bytes;
+    return checked;
+}
+
+std::size_t AdapterFiles::slot_bytes(kernels::Backend& backend) const {
+    const auto measure = backend.make_measuring_slot();
+    static_cast<void>(pack(*measure));
+    return kernels::slot_aligned(measure->used());
+}
+
+}  // namespace lorry::engine

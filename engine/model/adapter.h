@@ -1,0 +1,79 @@
+// One PEFT LoRA adapter: what its folder says (AdapterInfo), and its weights packed for a model (Adapter). An adapter is identified by the
+// hash of its content; its name is only a label. Reading and packing run on the adapter cache's thread; a packed Adapter never changes.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/model/model_config.h"
+#include "engine/model/model_layout.h"
+#include "engine/model/model_weights.h"
+#include "kernels/backend.h"
+#include "schema/check.h"
+
+namespace lorry::engine {
+
+struct AdapterInfo {
+    std::string hash;  // xxh128 (hex) over adapter_config.json, adapter_model.safetensors and, if it classifies, config.json
+    std::string base;  // base_model_name_or_path of the config, verbatim
+    std::int64_t rank_max = 0;
+    std::vector<std::string> targets;          // names of the modules that the adapter changes, sorted, such as "q_proj"
+    std::size_t bytes = 0;                     // of the files
+    std::int64_t elements = 0;                 // of all A and B: multiply-adds per row
+    std::shared_ptr<const Labels> labels;      // of its own head; nullptr: it has none
+    PoolingTask head = PoolingTask::classify;  // which head that is
+};
+
+// Reads a folder and checks it against a model without keeping the weights: config keys, tensor names, shapes, dtypes, ranks, NaN and
+// infinities. The error names file, key and value ("adapter_config.json: use_dora = true is not supported; …").
+Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& config);
+
+// A module that the adapter replaces (modules_to_save): rows [out_begin, out_begin + weight->out_features()) of a projection.
+struct ReplacedLinear {
+    std::unique_ptr<kernels::PackedWeight> weight;
+    kernels::Vector bias;  // or empty
+    std::int64_t out_begin = 0;
+};
+
+// What an adapter changes in one projection of one layer. Applied in this order.
+struct AdapterProjection {
+    std::optional<ReplacedLinear> whole;        // replaces the base's projection
+    std::vector<ReplacedLinear> parts;          // replace some of its columns
+    std::unique_ptr<kernels::PackedLora> lora;  // added; nullptr: none
+    kernels::Vector bias;                       // added: the difference from the base's bias; may be empty
+};
+
+// Why an adapter was not loaded.
+struct AdapterError {
+    std::string reason;
+    bool may_pass = false;  // a retry may succeed: files are unreadable, or not those that were registered (perhaps half copied)
+};
+
+class Adapter {
+public:
+    virtual ~Adapter() = default;
+    virtual const AdapterInfo& info() const = 0;
+    // What this adapter changes there; nullptr: nothing. The head and the final norm count as layer 0.
+    virtual const AdapterProjection* at(std::int64_t layer, Projection projection) const = 0;
+    virtual const Norm* norm_at(std::int64_t layer, NormSite site) const = 0;  // replaces the base's
+    virtual const Classifier* classifier() const { return nullptr; }           // its own head; nullptr: it has none
+};
+
+// An adapter's files in host memory, read and checked, before the adapter has a slot on the device.
+class AdapterFiles {
+public:
+    // Makes the checks of inspect_adapter and refuses NaN and infinities. The folder's content must hash to expected_hash, unless that is
+    // empty. The model outlives the files.
+    static Expected<std::unique_ptr<AdapterFiles>, AdapterError> read(const std::filesystem::path& folder, const std::string& expected_hash,
+                                                                      const Model& model);
+    virtual ~AdapterFiles() = default;
+    // The packer's memory outlives the adapter. With a measuring slot, only the slot's size is meaningful afterwards.
+    virtual std::unique_ptr<Adapter> pack(kernels::Packer& packer) const = 0;
+    // Bytes of a slot for this adapter, rounded up by slot_aligned.
+    std::size_t slot_bytes(kernels::Backend& backend) const;
+};
+
+}  // namespace lorry::engine

@@ -1,0 +1,232 @@
+// PEFT names tensors base_model.model.<module>.lora_A.weight and so on; the adapter's own name ("default") may precede the last part.
+#include "engine/model/adapter_match.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <set>
+
+#include "schema/codec_error.h"
+
+namespace lorry::engine {
+namespace {
+
+constexpr std::string_view name_prefix = "base_model.model.";
+constexpr const char* weights_file = "adapter_model.safetensors";
+
+// Takes tensors by name, marks them as used, and keeps the first error.
+class Matcher {
+public:
+    Matcher(const AdapterConfig& config, const ModelLayout& layout, const ModelConfig& model, std::span<const Tensor> tensors)
+        : config_(config), model_(model), tensors_(tensors) {
+        // An adapter of a model without a head (FEATURE_EXTRACTION) names modules without the prefix of models with one.
+        const auto is_in = [&](const std::string& start) {
+            return std::ranges::any_of(tensors, [&](const Tensor& tensor) { return tensor.name.starts_with(start); });
+        };
+        const std::string bare_list = layout.layer_list.substr(layout.prefix.size());
+        if (is_in(std::string(name_prefix) + bare_list) && !is_in(std::string(name_prefix) + layout.layer_list))
+            bare_prefix_ = layout.prefix;
+    }
+
+    // What the adapter calls a module of the layout.
+    std::string name_of(const std::string& path) const {
+        return !bare_prefix_.empty() && path.starts_with(bare_prefix_) ? path.substr(bare_prefix_.size()) : path;
+    }
+
+    // What is wrong. Call at the end.
+    std::string error() const {
+        if (steps_.are_used_up())
+            return "adapter_config.json: its regular expressions take too long to match; make them simpler, or name modules in a list";
+        return error_;
+    }
+    void fail(std::string error) {
+        if (error_.empty()) error_ = std::move(error);
+    }
+
+    // The tensor with the first of these names (after base_model.model.MODULE.) that exists, or nullptr.
+    const Tensor* take(const std::string& path, std::initializer_list<const char*> names, const std::vector<std::int64_t>& shape) {
+        for (const char* name : names) {
+            const Tensor* tensor = find_tensor(tensors_, fmt::format("{}{}.{}", name_prefix, name_of(path), name));
+            if (tensor == nullptr) continue;
+            used_.insert(tensor);
+            if (tensor->shape != shape) {
+                fail(fmt::format("{}: tensor {} has shape {}, but this model and adapter_config.json require {}", weights_file,
+                                 tensor->name, shape_text(tensor->shape), shape_text(shape)));
+            } else if (!tensor->format) {
+                fail(fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16", weights_file, tensor->name, tensor->dtype));
+            }
+            return tensor;
+        }
+        return nullptr;
+    }
+    const Tensor* need(const std::string& path, std::initializer_list<const char*> names, const std::vector<std::int64_t>& shape,
+                       const char* why) {
+        const Tensor* tensor = take(path, names, shape);
+        if (tensor == nullptr)
+            fail(fmt::format("{}: tensor {}{}.{} is missing, although {}", weights_file, name_prefix, name_of(path), *names.begin(), why));
+        return tensor;
+    }
+
+    // The head that modules_to_save gives an adapter that classifies.
+    void match_head(const ModelLayout& layout, AdapterMatch& out) {
+        if (!config_.classifies) return;
+        const HeadModule* const module = layout.head_for(*config_.classifies);
+        if (module == nullptr) return fail("adapter_config.json: task_type: this model's family has no head for it");
+        HeadMatch head{.task = *config_.classifies, .module = module};
+        const Tensor* const output = find_tensor(tensors_, fmt::format("{}{}.weight", name_prefix, name_of(module->output)));
+        if (output == nullptr || output->shape.size() != 2 || output->shape[0] <= 0) {
+            return fail(fmt::format("{}: tensor {}{}.weight [labels, {}] is missing, although task_type = {}", weights_file, name_prefix,
+                                    module->output, model_.hidden, *config_.classifies == PoolingTask::classify ? "SEQ_CLS" : "TOKEN_CLS"));
+        }
+        head.labels = output->shape[0];
+        const bool has_dense = !module->dense.empty();
+        const std::vector<std::int64_t> dense_shape = {module->dense_size, model_.hidden};
+        head.output_weight = take(module->output, {"weight"}, {head.labels, has_dense ? module->dense_size : model_.hidden});
+        constexpr const char* why = "the head has its weight";
+        if (module->output_bias) head.output_bias = need(module->output, {"bias"}, {head.labels}, why);
+        if (has_dense) match_dense(*module, dense_shape, head);
+        out.head = head;
+    }
+    void match_dense(const HeadModule& module, const std::vector<std::int64_t>& shape, HeadMatch& head) {
+        constexpr const char* why = "the head's hidden layer has its weight";
+        head.dense_weight = take(module.dense, {"weight"}, shape);
+        if (head.dense_weight != nullptr && module.dense_bias) head.dense_bias = need(module.dense, {"bias"}, {shape[0]}, why);
+        if (!module.norm.empty()) head.norm_weight = take(module.norm, {"weight"}, {shape[0]});
+        if (head.norm_weight != nullptr && module.norm_bias) head.norm_bias = need(module.norm, {"bias"}, {shape[0]}, why);
+        const std::string path = name_of(module.dense);
+        if (head.dense_weight != nullptr || !config_.targets_module(path, steps_)) return;
+        const std::int64_t rank = config_.rank_of(path, steps_);
+        head.lora_a = take(module.dense, {"lora_A.weight", "lora_A.default.weight"}, {rank, shape[1]});
+        if (head.lora_a == nullptr) return;
+        head.lora_b = need(module.dense, {"lora_B.weight", "lora_B.default.weight"}, {shape[0], rank}, "it has lora_A.weight");
+        head.scale = config_.scale_of(path, rank, steps_);
+    }
+
+    void match_linear(const LinearModule& module, AdapterMatch& out) {
+        const std::vector<std::int64_t> weight_shape =
+            module.transposed ? std::vector{module.in_features, module.out_features} : std::vector{module.out_features, module.in_features};
+        const std::vector<std::int64_t> bias_shape = {module.out_features};
+        const bool is_head = module.projection == Projection::head;
+        const std::string path = name_of(module.path);
+        const bool targeted = config_.targets_module(path, steps_) && !(config_.all_linear && is_head);
+        if (targeted) {
+            const std::int64_t rank = config_.rank_of(path, steps_);
+            constexpr const char* why = "adapter_config.json targets this module";
+            LoraMatch lora{.module = &module};
+            lora.a = need(module.path, {"lora_A.weight", "lora_A.default.weight"}, {rank, module.in_features}, why);
+            lora.b = need(module.path, {"lora_B.weight", "lora_B.default.weight"}, {module.out_features, rank}, why);
+            if (config_.lora_bias) lora.bias = need(module.path, {"lora_B.bias", "lora_B.default.bias"}, bias_shape, "lora_bias = true");
+            lora.scale = config_.scale_of(path, rank, steps_);
+            lora.base_weight = take(module.path, {"base_layer.weight"}, weight_shape);
+            out.loras.push_back(lora);
+        } else if (config_.saves_module(module.path)) {
+            constexpr const char* why = "modules_to_save names this module";
+            SavedLinearMatch saved{.module = &module};
+            saved.weight = need(module.path, {"weight"}, weight_shape, why);
+            if (module.bias) saved.bias = need(module.path, {"bias"}, bias_shape, why);
+            out.linears.push_back(saved);
+            return;
+        }
+        const bool trained =
+            config_.biases == AdapterConfig::Biases::all || (config_.biases == AdapterConfig::Biases::lora_only && targeted);
+        if (!trained || !module.bias) return;
+        // Newer versions of PEFT store the bias of a targeted module under base_layer.
+        const Tensor* bias = targeted ? need(module.path, {"base_layer.bias", "bias"}, bias_shape, "biases were trained")
+                                      : need(module.path, {"bias"}, bias_shape, "biases were trained");
+        out.biases.push_back({&module, bias});
+    }
+
+    void match_norm(const NormModule& module, AdapterMatch& out) {
+        const std::vector<std::int64_t> shape = {module.size};
+        SavedNormMatch saved{.module = &module};
+        if (config_.saves_module(module.path)) {
+            saved.weight = need(module.path, {"weight"}, shape, "modules_to_save names this module");
+            if (module.bias) saved.bias = need(module.path, {"bias"}, shape, "modules_to_save names this module");
+        } else if (module.bias && config_.biases == AdapterConfig::Biases::all) {
+            saved.bias = need(module.path, {"bias"}, shape, "biases were trained");
+        } else {
+            return;
+        }
+        out.norms.push_back(saved);
+    }
+
+    void match_copy(const std::string& path, AdapterMatch& out) {
+        const Tensor* copy = take(path, {"weight"}, {model_.vocabulary, model_.embedding_width()});
+        if (copy != nullptr) out.copies.push_back({.path = path, .copy = copy});
+    }
+
+    // Refuses changes to a module that all rows of a batch share.
+    void refuse_changes_to(const std::string& path, const char* what) {
+        const std::string name = path.substr(path.rfind('.') + 1);
+        if (!config_.all_linear && config_.targets_module(name_of(path), steps_)) {
+            fail(fmt::format("adapter_config.json: target_modules = {} includes {}: {} cannot be adapted; train without it",
+                             config_.target_text, name, what));
+        }
+        if (config_.saves_module(path)) {
+            fail(fmt::format("adapter_config.json: modules_to_save includes {}: an adapter cannot replace {}; train without it", path,
+                             what));
+        }
+    }
+
+    void refuse_unused() {
+        for (const Tensor& tensor : tensors_) {
+            if (used_.contains(&tensor)) continue;
+            fail(fmt::format("{}: tensor {} matches no module that adapter_config.json targets or saves in this model", weights_file,
+                             tensor.name));
+        }
+    }
+
+private:
+    const AdapterConfig& config_;
+    const ModelConfig& model_;
+    std::span<const Tensor> tensors_;
+    std::string bare_prefix_;  // of the layout's paths, if the adapter's lack it
+    std::set<const Tensor*> used_;
+    MatchSteps steps_;
+    std::string error_;
+};
+
+// PEFT names both "classifier" and "score" for every model that classifies.
+bool is_part_of_head(const std::string& name, const ModelLayout& layout, const AdapterConfig& config) {
+    if (name == "classifier" || name == "score") return true;
+    const HeadModule* const head = layout.head_for(*config.classifies);
+    if (head == nullptr) return false;
+    return std::ranges::any_of(std::array{head->output, head->dense, head->norm}, [&](const std::string& path) {
+        return path == name || path.ends_with("." + name) || ("." + path).find("." + name + ".") != std::string::npos;
+    });
+}
+
+}  // namespace
+
+Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, const ModelLayout& layout, const ModelConfig& model,
+                                                  std::span<const Tensor> tensors) {
+    Matcher matcher(config, layout, model, tensors);
+    AdapterMatch out;
+    matcher.refuse_changes_to(layout.tokens, "embeddings");
+    for (const std::string& table : {layout.positions, layout.types, layout.distance_bias})
+        if (!table.empty()) matcher.refuse_changes_to(table, "embeddings");
+    for (const HeadNormModule& norm : layout.head_norms) matcher.refuse_changes_to(norm.path, "the norms of queries and keys");
+    for (const LinearModule& module : layout.linears) matcher.match_linear(module, out);
+    for (const NormModule& module : layout.norms) matcher.match_norm(module, out);
+    matcher.match_head(layout, out);
+
+    if (out.loras.empty())
+        matcher.fail(fmt::format("adapter_config.json: target_modules = {} matches no linear module of this model", config.target_text));
+    for (const std::string& name : config.saved) {
+        const auto is_it = [&](const auto& module) { return module.path.ends_with(name); };
+        if (std::any_of(layout.linears.begin(), layout.linears.end(), is_it) ||
+            std::any_of(layout.norms.begin(), layout.norms.end(), is_it) || (config.classifies && is_part_of_head(name, layout, config)))
+            continue;
+        matcher.fail(
+            fmt::format("adapter_config.json: modules_to_save names {}, which is not a module of this model", schema::shortened(name)));
+    }
+    matcher.match_copy(layout.tokens, out);
+    if (const LinearModule* head = layout.head(); head != nullptr && !config.saves_module(head->path)) matcher.match_copy(head->path, out);
+    matcher.refuse_unused();
+    if (auto error = matcher.error(); !error.empty()) return unexpected(std::move(error));
+    return out;
+}
+
+}  // namespace lorry::engine

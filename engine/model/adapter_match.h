@@ -1,0 +1,76 @@
+// Matches the tensors of an adapter with the modules of a model. Every tensor that the config requires must exist in the right shape, and
+// every tensor that exists must be required. Called by adapter.cpp for inspection and for loading.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model/adapter_config.h"
+#include "engine/model/model_config.h"
+#include "engine/model/model_layout.h"
+#include "engine/model/weights.h"
+
+namespace lorry::engine {
+
+// All pointers point into the layout and the tensors that were matched.
+struct LoraMatch {
+    const LinearModule* module = nullptr;
+    const Tensor* a = nullptr;     // [rank, in_features]
+    const Tensor* b = nullptr;     // [out_features, rank]
+    const Tensor* bias = nullptr;  // [out_features] of lora_B, or none
+    float scale = 1.0F;
+    const Tensor* base_weight = nullptr;  // PEFT's copy of the base's weight (stored with a targeted head), or none
+};
+struct SavedLinearMatch {
+    const LinearModule* module = nullptr;
+    const Tensor* weight = nullptr;  // [out_features, in_features], or [in_features, out_features] for Conv1D
+    const Tensor* bias = nullptr;    // or none
+};
+struct SavedNormMatch {
+    const NormModule* module = nullptr;
+    const Tensor* weight = nullptr;  // none: only the bias was trained
+    const Tensor* bias = nullptr;    // or none
+};
+struct BiasMatch {
+    const LinearModule* module = nullptr;
+    const Tensor* bias = nullptr;  // [out_features], replaces the base's
+};
+
+// PEFT's copy of the base's embedding or head. PEFT stores it, for example, when the vocabulary was resized.
+struct CopyMatch {
+    std::string path;  // of the base's module
+    const Tensor* copy = nullptr;
+};
+
+// The adapter's own classification head. Its hidden layer, if the head has one, is replaced, or changed by a low-rank update of the base's.
+struct HeadMatch {
+    PoolingTask task = PoolingTask::classify;
+    const HeadModule* module = nullptr;
+    std::int64_t labels = 0;
+    const Tensor* output_weight = nullptr;  // [labels, in_features]
+    const Tensor* output_bias = nullptr;    // or none
+    const Tensor* dense_weight = nullptr;   // none: the base's hidden layer
+    const Tensor* dense_bias = nullptr;
+    const Tensor* norm_weight = nullptr;
+    const Tensor* norm_bias = nullptr;
+    const Tensor* lora_a = nullptr;  // of the hidden layer, or none
+    const Tensor* lora_b = nullptr;
+    float scale = 1.0F;
+};
+
+struct AdapterMatch {
+    std::vector<LoraMatch> loras;
+    std::vector<SavedLinearMatch> linears;
+    std::vector<SavedNormMatch> norms;
+    std::vector<BiasMatch> biases;
+    std::optional<HeadMatch> head;
+    std::vector<CopyMatch> copies;  // to be compared with the base's weights: they change nothing if they are equal
+};
+
+// The error names the tensor or the key of adapter_config.json.
+Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, const ModelLayout& layout, const ModelConfig& model,
+                                                  std::span<const Tensor> tensors);
+
+}  // namespace lorry::engine

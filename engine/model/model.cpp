@@ -1,0 +1,469 @@
+// The transformer as a list of ops: one forward pass for all families over kernels::Backend. What a family lacks (a gate, a bias, rope) is
+// an empty view here. Each projection and norm looks up what the adapters change in it. Built by model_load.cpp.
+#include "engine/model/model.h"
+
+#include <algorithm>
+
+#include "engine/model/adapter.h"
+#include "engine/model/model_weights.h"
+#include "engine/model/readout.h"
+#include "engine/model/rope.h"
+
+namespace lorry::engine {
+namespace {
+
+using kernels::Matrix;
+
+// Calls run(row_begin, row_count, change) for consecutive ranges of rows: with the change of each group for which get(adapter) returns one,
+// and with nullptr for the rows between such groups.
+template <typename Get, typename Run>
+void for_changed_rows(std::span<const AdapterRows> groups, std::int64_t rows, Get get, Run run) {
+    std::int64_t begin = 0;
+    for (const AdapterRows& group : groups) {
+        const auto* change = get(*group.adapter);
+        if (change == nullptr) continue;
+        if (begin < group.row_begin) run(begin, group.row_begin - begin, decltype(change)(nullptr));
+        run(group.row_begin, group.row_count, change);
+        begin = group.row_begin + group.row_count;
+    }
+    using Change = decltype(get(*groups.front().adapter));
+    if (begin < rows) run(begin, rows - begin, Change(nullptr));
+}
+
+class Transformer final : public Model {
+public:
+    Transformer(ModelParts parts, kernels::Backend& backend, std::int64_t rows_max, std::int64_t sample_rows_max)
+        : parts_(std::move(parts)),
+          backend_(backend),
+          rope_(config(), backend, rows_max),
+          rows_max_(rows_max),
+          sample_rows_max_(sample_rows_max),
+          pools_(!backend.info().has_own_memory),
+          residual_(backend, rows_max, config().hidden),
+          embedded_(backend, config().embedding_width() == config().hidden ? 0 : rows_max, config().embedding_width()),
+          normed_(backend, rows_max, std::max(config().hidden, config().embedding_width())),
+          qkv_(backend, rows_max, out_features_of(config(), Projection::qkv)),
+          attended_(backend, rows_max, config().heads * config().head_dim),
+          gate_up_(backend, rows_max, out_features_of(config(), Projection::gate_up)),
+          activated_(backend, rows_max, config().intermediate),
+          sampled_residual_(backend, pools_ ? rows_max : sample_rows_max, config().hidden),
+          sampled_attended_(backend, pools_ ? rows_max : sample_rows_max, config().heads * config().head_dim),
+          logits_(backend, config().has_vocabulary_head() ? sample_rows_max : 0, config().vocabulary) {
+        if (config().window_rope_theta) {
+            ModelConfig of_windows = config();
+            of_windows.rope.theta = *config().window_rope_theta;
+            window_rope_.emplace(of_windows, backend, rows_max);
+        }
+        if (pools_) readout_.emplace(parts_, backend, rows_max);
+    }
+
+    const ModelConfig& config() const override { return parts_.config; }
+    kernels::KvShape kv_shape() const override { return kv_shape_of(config()); }
+    const std::string& fingerprint() const override { return parts_.fingerprint; }
+    const ModelLayout& layout() const override { return parts_.layout; }
+    const Checkpoint& checkpoint() const override { return *parts_.checkpoint; }
+    std::size_t weight_bytes() const override;
+    std::size_t step_bytes(std::int64_t rows, std::int64_t sample_rows) const override;
+
+    std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) override {
+        if (window_rope_) window_rope_->row(position, prompt_tokens);  // a rope of one theta has the same rows
+        return rope_.row(position, prompt_tokens);
+    }
+    bool kv_depends_on_prompt_length(std::int64_t prompt_tokens) const override { return rope_.depends_on_prompt_length(prompt_tokens); }
+
+    std::shared_ptr<const Labels> labels_for(PoolingTask task, const Adapter* adapter) const override {
+        const auto head = pools_ ? choose_head(parts_, task, adapter) : std::nullopt;
+        return head ? head->labels : nullptr;
+    }
+
+    Matrix forward(const ForwardArgs& args, kernels::KvCache& cache) override;
+
+private:
+    // The layer that an op belongs to, and the adapters of its rows.
+    struct Site {
+        std::int64_t layer = 0;
+        std::span<const AdapterRows> adapters;
+    };
+    // out = norm(in), with the base's norm or an adapter's own.
+    struct NormCall {
+        const Site& site;
+        NormSite norm_site;
+        const Norm& base;
+        Matrix out;
+        Matrix in;
+    };
+    // out (+)= weight · in + bias; then each group's adapter adds to its rows or replaces them.
+    struct ProjectCall {
+        const Site& site;
+        Projection projection;
+        const kernels::PackedWeight& weight;
+        kernels::Vector bias;
+        Matrix out;
+        Matrix in;
+        bool accumulate = false;
+        const kernels::PackedWeight* next = nullptr;
+    };
+    Matrix attend(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& residual, kernels::KvCache& cache);
+    Matrix activate(const Layer& layer, const Site& site, const Matrix& residual);
+    void normalize(const NormCall& call);
+    void project(const ProjectCall& call);
+    Matrix gather(const Activation& to, const Matrix& from, const kernels::StepInputs& step);
+    Matrix embed(const kernels::StepInputs& step, const Site& site);
+    Matrix read_out(const ForwardArgs& args, const Site& site, const Matrix& residual);
+    void score_vocabulary(const Site& site, const Matrix& residual, const Matrix& logits);
+    std::span<const AdapterRows> adapters_of_samples(const ForwardArgs& args);
+    // The groups in terms of rows [begin, begin + count). Valid until the next call.
+    std::span<const AdapterRows> adapters_within(std::span<const AdapterRows> groups, std::int64_t begin, std::int64_t count);
+    Matrix distance_bias() const {
+        const kernels::Vector& bias = parts_.weights.distance_bias;
+        if (bias.empty()) return {};
+        return {.data = const_cast<float*>(bias.data),
+                .format = kernels::Format::float32,
+                .rows = config().heads,
+                .columns = 2 * config().max_positions - 1,
+                .stride = parts_.weights.distance_stride};
+    }
+    const kernels::PackedWeight* vocabulary_head() const { return config().has_vocabulary_head() ? &head() : nullptr; }
+    const kernels::PackedWeight& head() const { return parts_.weights.head != nullptr ? *parts_.weights.head : *parts_.weights.tokens; }
+
+    const ModelParts parts_;
+    kernels::Backend& backend_;
+    RopeTable rope_;
+    std::optional<RopeTable> window_rope_;  // of layers with a window, if it is another one
+    const std::int64_t rows_max_;
+    const std::int64_t sample_rows_max_;
+    const bool pools_;  // the device has kernels for encoders and pooling
+    const Activation residual_;
+    const Activation embedded_;  // before it is projected; without rows where it is not
+    const Activation normed_;
+    const Activation qkv_;
+    const Activation attended_;
+    const Activation gate_up_;
+    const Activation activated_;
+    const Activation sampled_residual_;
+    const Activation sampled_attended_;
+    const Activation logits_;
+    std::optional<Readout> readout_;  // if pools_
+    // Kept between steps for their capacity.
+    std::vector<kernels::LoraGroup> lora_groups_;
+    std::vector<kernels::BiasGroup> bias_groups_;
+    std::vector<AdapterRows> sampled_groups_;
+    std::vector<AdapterRows> run_groups_;
+};
+
+Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
+    const kernels::StepInputs& step = args.step;
+    const ModelWeights& weights = parts_.weights;
+    CHECK(step.rows > 0 && step.rows <= rows_max_, "a plan has at most rows_max rows");
+    Site site{.layer = 0, .adapters = args.adapters};
+    Matrix residual = embed(step, site);
+    for (const Layer& layer : weights.layers) {
+        const bool is_last = &layer == &weights.layers.back();
+        Matrix attended = attend(layer, site, step, residual, cache);
+        if (is_last) {
+            // All keys and values are stored. From here on, only rows that sample or are pooled are needed.
+            if (step.sample_rows.empty()) return logits_.view(0);
+            const bool are_all = !args.texts.empty() && std::ssize(step.sample_rows) == step.rows;
+            if (!are_all) {
+                site.adapters = adapters_of_samples(args);
+                attended = gather(sampled_attended_, attended, step);
+                residual = gather(sampled_residual_, residual, step);
+            }
+        }
+        project({.site = site,
+                 .projection = Projection::output,
+                 .weight = *layer.output.weight,
+                 .bias = layer.output.bias,
+                 .out = residual,
+                 .in = attended,
+                 .accumulate = true,
+                 .next = layer.gate_up.weight.get()});
+
+        const Matrix activated = activate(layer, site, residual);
+        project({.site = site,
+                 .projection = Projection::down,
+                 .weight = *layer.down.weight,
+                 .bias = layer.down.bias,
+                 .out = residual,
+                 .in = activated,
+                 .accumulate = true,
+                 .next = is_last ? vocabulary_head() : (&layer + 1)->qkv.weight.get()});
+        ++site.layer;
+    }
+    site.layer = 0;
+    return read_out(args, site, residual);
+}
+
+// Tokens, positions and types, and what makes them as wide as the hidden states. Returns [rows, hidden], the first layer's input.
+Matrix Transformer::embed(const kernels::StepInputs& step, const Site& site) {
+    const ModelWeights& weights = parts_.weights;
+    const Matrix residual = residual_.view(step.rows);
+    const kernels::PackedWeight* const projection = weights.embedding_projection.weight.get();
+    const Matrix embedded = projection == nullptr ? residual : embedded_.view(step.rows);
+    backend_.embed(
+        {.out = embedded, .tokens = *weights.tokens, .positions = weights.positions.get(), .types = weights.types.get(), .step = step});
+    if (projection == nullptr) return residual;
+    const Matrix in = normed_.view_of(step.rows, embedded.columns, projection->input_format());
+    normalize({.site = site, .norm_site = NormSite::embedding, .base = weights.embedding_norm, .out = in, .in = embedded});
+    project({.site = site,
+             .projection = Projection::embedding,
+             .weight = *projection,
+             .bias = weights.embedding_projection.bias,
+             .out = residual,
+             .in = in});
+    return residual;
+}
+
+// Logits of the rows that sample, and what is read from the texts: each a run of rows within those of the step.
+Matrix Transformer::read_out(const ForwardArgs& args, const Site& site, const Matrix& residual) {
+    std::int64_t pooled = 0;
+    for (const PooledText& text : args.texts) pooled += text.row_count;
+    const std::int64_t sampled = residual.rows - pooled;
+    CHECK(sampled <= sample_rows_max_, "a plan has at most sample_rows_max rows of logits");
+    const Matrix logits = logits_.view(sampled);
+    if (pooled == 0) {
+        score_vocabulary(site, residual, logits);
+        return logits;
+    }
+    CHECK(pools_, "a GPU takes no texts to pool");
+    readout_->begin(args.texts);
+    std::int64_t row = 0;     // up to here all is read
+    std::int64_t scored = 0;  // rows of logits so far
+    const auto score_until = [&](std::int64_t end) {
+        if (row == end) return;
+        const std::int64_t count = end - row;
+        score_vocabulary({.layer = 0, .adapters = adapters_within(site.adapters, row, count)}, residual.slice_rows(row, count),
+                         logits.slice_rows(scored, count));
+        scored += count;
+        row = end;
+    };
+    for (auto texts = args.texts; !texts.empty();) {
+        score_until(texts.front().row_begin);
+        std::size_t adjacent = 0;
+        std::int64_t end = row;
+        for (; adjacent < texts.size() && texts[adjacent].row_begin == end; ++adjacent) end += texts[adjacent].row_count;
+        const Matrix hidden = readout_->hidden(end - row);
+        normalize({.site = {.layer = 0, .adapters = adapters_within(site.adapters, row, end - row)},
+                   .norm_site = NormSite::final,
+                   .base = parts_.weights.final_norm,
+                   .out = hidden,
+                   .in = residual.slice_rows(row, end - row)});
+        readout_->run(hidden, texts.first(adjacent));
+        texts = texts.subspan(adjacent);
+        row = end;
+    }
+    score_until(residual.rows);
+    return logits;
+}
+
+// Final norm and the vocabulary's head, before which a masked language model has a hidden layer.
+void Transformer::score_vocabulary(const Site& site, const Matrix& residual, const Matrix& logits) {
+    const ModelWeights& weights = parts_.weights;
+    const bool has_hidden_layer = weights.before_head.linear.weight != nullptr;
+    const Matrix head_in = normed_.view_of(residual.rows, head().in_features(), head().input_format());
+    const Matrix normed = has_hidden_layer ? readout_->hidden(residual.rows) : head_in;
+    normalize({.site = site, .norm_site = NormSite::final, .base = weights.final_norm, .out = normed, .in = residual});
+    if (has_hidden_layer) readout_->run_hidden_layer(weights.before_head, normed, head_in);
+    project({.site = site, .projection = Projection::head, .weight = head(), .bias = weights.head_bias, .out = logits, .in = head_in});
+}
+
+// Norm, q|k|v, positions, KV cache, attention. Returns [rows, heads * head_dim], the input of the output projection.
+Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& residual,
+                           kernels::KvCache& cache) {
+    const Matrix in = normed_.view_of(step.rows, config().hidden, layer.qkv.weight->input_format());
+    const Matrix qkv = qkv_.view(step.rows);
+    const Matrix attended = attended_.view(step.rows, layer.output.weight->input_format());
+    normalize({.site = site, .norm_site = NormSite::attention, .base = layer.attention_norm, .out = in, .in = residual});
+    project({.site = site,
+             .projection = Projection::qkv,
+             .weight = *layer.qkv.weight,
+             .bias = layer.qkv.bias,
+             .out = qkv,
+             .in = in,
+             .next = layer.output.weight.get()});
+    const std::int64_t cache_layer = config().is_encoder ? 0 : site.layer;
+    const RopeTable& rope = layer.window && window_rope_ ? *window_rope_ : rope_;
+    backend_.rope_store({.qkv = qkv,
+                         .heads = config().heads,
+                         .kv_heads = config().kv_heads,
+                         .head_dim = config().head_dim,
+                         .rope_table = rope.matrix(),
+                         .q_norm = layer.q_norm,
+                         .k_norm = layer.k_norm,
+                         .norm_epsilon = static_cast<float>(config().norm_epsilon),
+                         .cache = cache,
+                         .layer = cache_layer,
+                         .step = step});
+    backend_.attention({.out = attended,
+                        .qkv = qkv,
+                        .heads = config().heads,
+                        .kv_heads = config().kv_heads,
+                        .head_dim = config().head_dim,
+                        .scale = layer.attention_scale,
+                        .mask = config().is_encoder ? kernels::AttentionMask::full : kernels::AttentionMask::causal,
+                        .window = layer.window,
+                        .bias_by_distance = distance_bias(),
+                        .cache = cache,
+                        .layer = cache_layer,
+                        .step = step});
+    return attended;
+}
+
+// Norm, gate|up, activation. Returns [rows, intermediate], the input of the down projection.
+Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix& residual) {
+    const Matrix in = normed_.view_of(residual.rows, config().hidden, layer.gate_up.weight->input_format());
+    const Matrix gate_up = gate_up_.view(residual.rows);
+    const Matrix activated = activated_.view(residual.rows, layer.down.weight->input_format());
+    const Linear& linear = layer.gate_up;
+    normalize({.site = site, .norm_site = NormSite::mlp, .base = layer.mlp_norm, .out = in, .in = residual});
+    // Of an adapter's changes, only low-rank updates can be applied between a matmul and the activation of its outputs.
+    lora_groups_.clear();
+    bool is_low_rank = true;
+    for (const AdapterRows& group : site.adapters) {
+        const AdapterProjection* change = group.adapter->at(site.layer, Projection::gate_up);
+        if (change == nullptr) continue;
+        is_low_rank = is_low_rank && !change->whole && change->parts.empty() && change->bias.empty();
+        if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
+    }
+    if (!is_low_rank) {
+        project({.site = site,
+                 .projection = Projection::gate_up,
+                 .weight = *linear.weight,
+                 .bias = linear.bias,
+                 .out = gate_up,
+                 .in = in,
+                 .next = layer.down.weight.get()});
+        backend_.activation({.kind = config().activation, .gated = config().gated, .out = activated, .in = gate_up});
+    } else {
+        backend_.activated_matmul({.kind = config().activation,
+                                   .gated = config().gated,
+                                   .out = activated,
+                                   .sums = gate_up,
+                                   .in = in,
+                                   .weight = *linear.weight,
+                                   .bias = linear.bias,
+                                   .groups = lora_groups_,
+                                   .next = layer.down.weight.get()});
+    }
+    return activated;
+}
+
+// The rows that sample, packed.
+Matrix Transformer::gather(const Activation& to, const Matrix& from, const kernels::StepInputs& step) {
+    const Matrix out = to.view(static_cast<std::int64_t>(step.sample_rows.size()), from.format);
+    backend_.gather_rows({.out = out, .in = from, .step = step});
+    return out;
+}
+
+// The groups of adapters in terms of the gathered rows.
+std::span<const AdapterRows> Transformer::adapters_of_samples(const ForwardArgs& args) {
+    const auto samples = args.step.sample_rows;
+    sampled_groups_.clear();
+    for (const AdapterRows& group : args.adapters) {
+        const auto begin = std::lower_bound(samples.begin(), samples.end(), group.row_begin);
+        const auto end = std::lower_bound(begin, samples.end(), group.row_begin + group.row_count);
+        if (begin != end) sampled_groups_.push_back({begin - samples.begin(), end - begin, group.adapter});
+    }
+    return sampled_groups_;
+}
+
+std::span<const AdapterRows> Transformer::adapters_within(std::span<const AdapterRows> groups, std::int64_t begin, std::int64_t count) {
+    run_groups_.clear();
+    for (const AdapterRows& group : groups) {
+        const std::int64_t first = std::max(group.row_begin, begin);
+        const std::int64_t end = std::min(group.row_begin + group.row_count, begin + count);
+        if (first < end) run_groups_.push_back({first - begin, end - first, group.adapter});
+    }
+    return run_groups_;
+}
+
+void Transformer::normalize(const NormCall& call) {
+    const auto changed = [&](const Adapter& adapter) { return adapter.norm_at(call.site.layer, call.norm_site); };
+    for_changed_rows(call.site.adapters, call.in.rows, changed, [&](std::int64_t begin, std::int64_t count, const Norm* change) {
+        const Norm& norm = change != nullptr ? *change : call.base;
+        backend_.norm({.kind = norm.weight.empty() ? kernels::NormKind::none : config().norm,
+                       .out = call.out.slice_rows(begin, count),
+                       .in = call.in.slice_rows(begin, count),
+                       .weight = norm.weight,
+                       .bias = norm.bias,
+                       .epsilon = static_cast<float>(config().norm_epsilon),
+                       .in_place = call.base.in_place});
+    });
+}
+
+void Transformer::project(const ProjectCall& call) {
+    const auto replaced = [&](const Adapter& adapter) -> const ReplacedLinear* {
+        const AdapterProjection* change = adapter.at(call.site.layer, call.projection);
+        return change != nullptr && change->whole ? &*change->whole : nullptr;
+    };
+    for_changed_rows(call.site.adapters, call.out.rows, replaced,
+                     [&](std::int64_t begin, std::int64_t count, const ReplacedLinear* change) {
+                         backend_.matmul({.out = call.out.slice_rows(begin, count),
+                                          .in = call.in.slice_rows(begin, count),
+                                          .weight = change != nullptr ? *change->weight : call.weight,
+                                          .bias = change != nullptr ? change->bias : call.bias,
+                                          .accumulate = call.accumulate,
+                                          .next = call.next});
+                     });
+
+    lora_groups_.clear();
+    bias_groups_.clear();
+    for (const AdapterRows& group : call.site.adapters) {
+        const AdapterProjection* change = group.adapter->at(call.site.layer, call.projection);
+        if (change == nullptr) continue;
+        for (const ReplacedLinear& part : change->parts) {
+            const Matrix rows = call.out.slice_rows(group.row_begin, group.row_count);
+            backend_.matmul({.out = rows.slice_columns(part.out_begin, part.weight->out_features()),
+                             .in = call.in.slice_rows(group.row_begin, group.row_count),
+                             .weight = *part.weight,
+                             .bias = part.bias});
+        }
+        if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
+        if (!change->bias.empty()) bias_groups_.push_back({group.row_begin, group.row_count, change->bias});
+    }
+    if (!lora_groups_.empty()) backend_.lora({.out = call.out, .in = call.in, .groups = lora_groups_});
+    if (!bias_groups_.empty()) backend_.group_bias({.out = call.out, .groups = bias_groups_});
+}
+
+std::size_t Transformer::weight_bytes() const {
+    const ModelWeights& weights = parts_.weights;
+    std::size_t total = weights.tokens->bytes() + weights.vectors.bytes() + rope_.bytes();
+    for (const auto* const weight :
+         {weights.positions.get(), weights.types.get(), weights.head.get(), weights.embedding_projection.weight.get(),
+          weights.before_head.linear.weight.get(), weights.classifier.hidden.linear.weight.get(), weights.classifier.output.weight.get()})
+        if (weight != nullptr) total += weight->bytes();
+    for (const Layer& layer : weights.layers) {
+        total += layer.qkv.weight->bytes() + layer.output.weight->bytes() + layer.gate_up.weight->bytes() + layer.down.weight->bytes();
+    }
+    return total;
+}
+
+std::size_t Transformer::step_bytes(std::int64_t rows, std::int64_t sample_rows) const {
+    if (rows == 0) return 0;
+    const ModelWeights& weights = parts_.weights;
+    const auto rows_of = [&](std::size_t table_bytes, std::int64_t table_rows) {
+        return table_bytes * static_cast<std::size_t>(std::min(rows, table_rows)) / static_cast<std::size_t>(table_rows);
+    };
+    std::size_t total = rows_of(weights.tokens->bytes(), weights.tokens->out_features());
+    if (weights.positions != nullptr) total += rows_of(weights.positions->bytes(), weights.positions->out_features());
+    if (rope_.bytes() > 0) total += rows_of(rope_.bytes(), rope_.matrix().rows);
+    for (const Layer& layer : weights.layers) {
+        total += layer.qkv.weight->bytes();
+        // As in forward(): after the last layer's attention, only rows that sample go on.
+        if (&layer == &weights.layers.back() && sample_rows == 0) return total;
+        total += layer.output.weight->bytes() + layer.gate_up.weight->bytes() + layer.down.weight->bytes();
+    }
+    return total + (sample_rows > 0 && config().has_vocabulary_head() ? head().bytes() : 0);
+}
+
+}  // namespace
+
+std::shared_ptr<const Labels> Model::labels_for(PoolingTask, const Adapter*) const { return nullptr; }
+
+std::size_t Model::step_bytes(std::int64_t, std::int64_t) const { CHECK(false, "only a loaded model has weights to read"); }
+
+std::unique_ptr<Model> make_model(ModelParts parts, kernels::Backend& backend, std::int64_t rows_max, std::int64_t sample_rows_max) {
+    return std::make_unique<Transformer>(std::move(parts), backend, rows_max, sample_rows_max);
+}
+
+}  // namespace lorry::engine

@@ -1,0 +1,126 @@
+// A checkpoint's config.json, read and checked: the one description of a model's shape. Used by everything that depends on the model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/model/pooling.h"
+#include "kernels/ops.h"
+#include "schema/job.h"
+
+namespace lorry::engine {
+
+struct ModuleNames;  // model_layout.h
+
+// Rotary position embedding as transformers' modeling_rope_utils defines the variants.
+struct RopeConfig {
+    enum class Kind : std::uint8_t { none, standard, linear, dynamic, llama3, yarn };
+    Kind kind = Kind::none;
+    double theta = 10000.0;
+    double factor = 1.0;
+    std::int64_t original_max_positions = 0;  // dynamic, llama3, yarn
+    double low_freq_factor = 1.0;             // llama3
+    double high_freq_factor = 4.0;            // llama3
+    double beta_fast = 32.0;                  // yarn
+    double beta_slow = 1.0;                   // yarn
+    std::optional<double> attention_factor;   // yarn
+    std::optional<double> mscale;             // yarn
+    std::optional<double> mscale_all_dim;     // yarn
+    bool truncate = true;                     // yarn
+};
+
+// A Dense module of sentence-transformers: activation(weight · x + bias).
+struct DenseConfig {
+    std::filesystem::path folder;  // of its config and weights
+    std::int64_t in_features = 0;
+    std::int64_t out_features = 0;
+    bool bias = true;
+    std::optional<kernels::ActivationKind> activation;  // nullopt: none
+};
+
+// How a model's texts become embeddings.
+struct EmbedderConfig {
+    PoolingMode pooling = PoolingMode::mean;
+    std::string pooling_source = {};      // where the mode comes from, for people: "1_Pooling/config.json", "--pooling"
+    bool normalized = false;              // scaled to length 1 unless a job says otherwise
+    std::int64_t dimensions = 0;          // of an embedding
+    std::vector<DenseConfig> dense = {};  // applied to the pooled vector, in this order
+    // What is put before a text, by name (config_sentence_transformers.json), and the name for jobs that give none.
+    std::vector<std::pair<std::string, std::string>> prompts = {};
+    std::string default_prompt = {};
+};
+
+struct ModelConfig {
+    std::string family;                  // model_type of config.json: "llama"
+    const ModuleNames* names = nullptr;  // names of the checkpoint's modules; never null in a config that parse() returned
+    std::int64_t hidden = 0;
+    std::int64_t intermediate = 0;
+    std::int64_t layers = 0;
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    std::int64_t vocabulary = 0;
+    std::int64_t max_positions = 0;  // the context limit in tokens, with the scaling of rope
+    double norm_epsilon = 1e-6;
+    kernels::NormKind norm = kernels::NormKind::rms;
+    kernels::ActivationKind activation = kernels::ActivationKind::silu;
+    bool gated = true;  // the MLP computes gate · up; false: it has an up projection only
+    bool qk_norm = false;
+    bool attention_bias = false;  // q, k, v
+    bool output_bias = false;     // o
+    bool mlp_bias = false;
+    bool learned_positions = false;
+    bool attention_scaled = true;            // scores are multiplied by 1/sqrt(head_dim)
+    bool attention_scaled_by_layer = false;  // scores are also divided by layer + 1
+    bool tied_head = false;
+    bool head_untied = false;  // config.json ties the head, but the checkpoint's own differs from the embedding: untie_own_head
+    RopeConfig rope;
+    std::vector<std::optional<std::int64_t>> windows;    // [layers] sliding window in tokens; nullopt: full attention
+    kernels::Format storage = kernels::Format::float32;  // the checkpoint's dtype
+    std::vector<std::int32_t> eos_ids;                   // from generation_config.json, else from config.json
+    std::optional<std::int32_t> bos_id;
+    // From generation_config.json, for jobs that leave them out. As in vLLM, do_sample is not read, and only temperature, top_p, top_k,
+    // min_p and repetition_penalty may be set.
+    schema::Sampling sampling_defaults;
+    std::optional<std::int64_t> max_new_tokens;
+
+    // What the model does besides, or instead of, drawing tokens.
+    bool generates = true;                   // it has a causal language model's head
+    bool is_encoder = false;                 // each token sees the whole text; no KV cache
+    std::int64_t token_types = 0;            // rows of the table of token types; 0: there is none
+    std::int64_t embedding_size = 0;         // width of the tables of tokens, positions and types; 0: hidden
+    std::int64_t first_position = 0;         // row of the checkpoint's table of positions that a text's first token has
+    std::optional<std::int32_t> padding_id;  // a token that texts must not have, as it would have no position of its own
+    std::int64_t distance_buckets = 0;       // of the bias by distance (MPNet); 0: there is none
+    bool norm_bias = false;
+    std::optional<double> window_rope_theta;   // of layers with a window, if it is not that of `rope`
+    std::optional<EmbedderConfig> embedder;    // nullopt: no embeddings
+    std::shared_ptr<const Labels> labels;      // of its own classification head; nullptr: none
+    PoolingTask head = PoolingTask::classify;  // which head that is: classify or token_classify
+    bool fills_masks = false;                  // it has a masked language model's head
+    // How heads compute, also those of adapters.
+    PoolingMode classifier_pooling = PoolingMode::last;
+    bool classifier_bias = true;  // of a head's hidden layer
+    kernels::ActivationKind sequence_activation = kernels::ActivationKind::tanh;
+    kernels::ActivationKind tokens_activation = kernels::ActivationKind::tanh;
+    kernels::ActivationKind masked_activation = kernels::ActivationKind::gelu;
+
+    std::optional<std::int64_t> max_sequence;  // of a text in tokens, if that is less than max_positions (sentence_bert_config.json)
+
+    bool has_vocabulary_head() const { return generates || fills_masks; }
+    std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden; }
+
+    // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error that names
+    // file, key, value, and what is supported.
+    // pooling: how texts are pooled, whatever the folder says; see sentence_config.h.
+    static ModelConfig load(const std::filesystem::path& folder, std::optional<PoolingMode> pooling = std::nullopt);
+    // The same from texts; an empty generation_config_json means that the file does not exist. `file` is for messages.
+    static ModelConfig parse(std::string_view config_json, std::string_view generation_config_json, const std::string& file);
+};
+
+}  // namespace lorry::engine

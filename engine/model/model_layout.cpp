@@ -1,0 +1,222 @@
+// Derives the names and shapes of a checkpoint's tensors from its config, and checks the checkpoint against them.
+#include "engine/model/model_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+namespace lorry::engine {
+namespace {
+
+// Buffers that older versions of transformers saved with the weights, and that newer ones recompute.
+bool is_ignored_buffer(std::string_view name) {
+    return name.ends_with("embeddings.position_ids") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+           name.ends_with("rotary_emb.inv_freq");
+}
+
+// Where norms stand after the residual, each is the one before the next projection: the embeddings' comes before the first layer's q|k|v,
+// and the last layer's is the final one.
+void add_norms(const ModelConfig& config, ModelLayout& layout) {
+    const ModuleNames& names = *config.names;
+    const bool is_after = names.norm_place == NormPlace::after;
+    const auto in_layer = [&](std::int64_t layer, const char* name) { return fmt::format("{}.{}.{}", layout.layer_list, layer, name); };
+    const auto outside = [&](const char* name) { return std::string(names.prefix) + name; };
+    const auto add = [&](std::string path, std::int64_t layer, NormSite site, bool in_place) {
+        const std::int64_t size = site == NormSite::embedding ? config.embedding_width() : config.hidden;
+        layout.norms.push_back(
+            {.path = std::move(path), .layer = layer, .site = site, .bias = config.norm_bias, .in_place = in_place, .size = size});
+    };
+    const bool is_projected = config.embedding_width() != config.hidden;
+    if (is_projected) {
+        add(outside(names.embedding_norm), 0, NormSite::embedding, false);
+        layout.linears.push_back({.path = outside(names.embedding_projection),
+                                  .projection = Projection::embedding,
+                                  .out_features = config.hidden,
+                                  .in_features = config.embedding_width(),
+                                  .bias = true});
+    }
+    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+        const bool is_embeddings = layer == 0 && names.embedding_norm != nullptr;
+        if (is_embeddings) {
+            if (!is_projected) add(outside(names.embedding_norm), 0, NormSite::attention, true);
+        } else {
+            add(is_after ? in_layer(layer - 1, names.mlp_norm) : in_layer(layer, names.attention_norm), layer, NormSite::attention,
+                is_after);
+        }
+        add(in_layer(layer, is_after ? names.attention_norm : names.mlp_norm), layer, NormSite::mlp, is_after);
+    }
+    add(is_after ? in_layer(config.layers - 1, names.mlp_norm) : outside(names.final_norm), 0, NormSite::final, is_after);
+}
+
+HeadModule head_module(const ModelConfig& config, const HeadNames& names, kernels::ActivationKind activation) {
+    HeadModule head{.output = names.output, .output_bias = names.output_bias, .activation = activation};
+    if (names.dense == nullptr) return head;
+    head.dense = names.dense;
+    head.dense_bias = config.classifier_bias;
+    head.dense_size = config.hidden;
+    if (names.norm == nullptr) return head;
+    head.norm = names.norm;
+    head.norm_bias = config.norm_bias;
+    return head;
+}
+
+void add_heads(const ModelConfig& config, ModelLayout& layout) {
+    const ModuleNames& names = *config.names;
+    if (names.sequence.output != nullptr) layout.sequence = head_module(config, names.sequence, config.sequence_activation);
+    if (names.tokens_head.output != nullptr) layout.tokens_head = head_module(config, names.tokens_head, config.tokens_activation);
+    if (config.fills_masks) {
+        layout.masked = head_module(config, names.masked, config.masked_activation);
+        layout.masked->dense_size = config.embedding_width();
+        layout.head_bias = names.masked.bias;
+    }
+    if (!config.has_vocabulary_head()) return;
+    layout.linears.push_back({.path = config.generates ? names.head : names.masked.output,
+                              .projection = Projection::head,
+                              .out_features = config.vocabulary,
+                              .in_features = config.fills_masks ? config.embedding_width() : config.hidden});
+}
+
+}  // namespace
+
+std::int64_t out_features_of(const ModelConfig& config, Projection projection) {
+    switch (projection) {
+        case Projection::qkv: return (config.heads + 2 * config.kv_heads) * config.head_dim;
+        case Projection::gate_up: return (config.gated ? 2 : 1) * config.intermediate;
+        case Projection::output:
+        case Projection::down:
+        case Projection::embedding: return config.hidden;
+        case Projection::head: return config.vocabulary;
+    }
+    CHECK(false, "every projection has a width");
+}
+
+ModelLayout layout_of(const ModelConfig& config) {
+    CHECK(config.names != nullptr, "parse() sets the names of the modules");
+    const ModuleNames& names = *config.names;
+    ModelLayout layout;
+    layout.prefix = names.prefix;
+    layout.layer_list = std::string(names.prefix) + names.layers;
+    layout.tokens = std::string(names.prefix) + names.tokens;
+    if (config.learned_positions) layout.positions = std::string(names.prefix) + names.positions;
+    if (config.token_types > 0) layout.types = std::string(names.prefix) + names.types;
+    if (config.distance_buckets > 0) layout.distance_bias = std::string(names.prefix) + names.distance_bias;
+    const std::int64_t q_width = config.heads * config.head_dim;
+    const std::int64_t kv_width = config.kv_heads * config.head_dim;
+
+    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+        const std::string base = fmt::format("{}.{}.", layout.layer_list, layer);
+        const auto add = [&](const char* name, Projection projection, std::int64_t out_begin, std::int64_t out, std::int64_t in,
+                             bool bias) {
+            layout.linears.push_back({base + name, layer, projection, out_begin, out, in, names.transposed, bias});
+        };
+        if (names.qkv[1] == nullptr) {
+            add(names.qkv[0], Projection::qkv, 0, q_width + 2 * kv_width, config.hidden, config.attention_bias);
+        } else {
+            add(names.qkv[0], Projection::qkv, 0, q_width, config.hidden, config.attention_bias);
+            add(names.qkv[1], Projection::qkv, q_width, kv_width, config.hidden, config.attention_bias);
+            add(names.qkv[2], Projection::qkv, q_width + kv_width, kv_width, config.hidden, config.attention_bias);
+        }
+        if (config.qk_norm) {
+            layout.head_norms.push_back({base + names.q_norm, layer, false});
+            layout.head_norms.push_back({base + names.k_norm, layer, true});
+        }
+        add(names.output, Projection::output, 0, config.hidden, q_width, config.output_bias);
+        const bool is_fused = config.gated && names.gate_up[1] == nullptr;
+        add(names.gate_up[0], Projection::gate_up, 0, (is_fused ? 2 : 1) * config.intermediate, config.hidden, config.mlp_bias);
+        if (names.gate_up[1] != nullptr)
+            add(names.gate_up[1], Projection::gate_up, config.intermediate, config.intermediate, config.hidden, config.mlp_bias);
+        add(names.down, Projection::down, 0, config.hidden, config.intermediate, config.mlp_bias);
+    }
+    add_norms(config, layout);
+    add_heads(config, layout);
+    return layout;
+}
+
+const LinearModule* ModelLayout::head() const {
+    const auto found = std::ranges::find(linears, Projection::head, &LinearModule::projection);
+    return found == linears.end() ? nullptr : &*found;
+}
+
+const HeadModule* ModelLayout::head_for(PoolingTask task) const {
+    const auto& head = task == PoolingTask::token_classify ? tokens_head : sequence;
+    return head ? &*head : nullptr;
+}
+
+void untie_own_head(ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
+    if (!config.tied_head || layout.head() == nullptr) return;
+    const Tensor* head = checkpoint.find(layout.head()->path + ".weight", layout.prefix);
+    const Tensor* tokens = checkpoint.find(layout.tokens + ".weight", layout.prefix);
+    if (head == nullptr || tokens == nullptr || equal_values(*head, *tokens)) return;
+    config.tied_head = false;
+    config.head_untied = true;
+}
+
+std::string head_bias_of(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
+    if (layout.head_bias.empty() || config.tied_head) return layout.head_bias;
+    const std::string own = layout.head()->path + ".bias";
+    return checkpoint.find(own, layout.prefix) != nullptr ? own : layout.head_bias;
+}
+
+bool has_hidden_layer(const ModelLayout& layout, const Checkpoint& checkpoint) {
+    return layout.sequence && !layout.sequence->dense.empty() &&
+           checkpoint.find(layout.sequence->dense + ".weight", layout.prefix) != nullptr;
+}
+
+std::vector<std::string> check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
+    std::set<const Tensor*> asked;
+    const auto need = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+        const Tensor* tensor = checkpoint.find(name, layout.prefix);
+        if (tensor == nullptr)
+            throw std::runtime_error(
+                fmt::format("tensor {} {} is missing in the checkpoint; the weights must match config.json", name, shape_text(shape)));
+        if (tensor->shape != shape) {
+            throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but config.json requires {}", checkpoint.file_of(*tensor),
+                                                 tensor->name, shape_text(tensor->shape), shape_text(shape)));
+        }
+        if (!tensor->format) {
+            throw std::runtime_error(fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16", checkpoint.file_of(*tensor),
+                                                 tensor->name, tensor->dtype));
+        }
+        asked.insert(tensor);
+    };
+    const auto need_layer = [&](const std::string& path, bool bias, const std::vector<std::int64_t>& shape) {
+        need(path + ".weight", shape);
+        if (bias) need(path + ".bias", {shape.front()});
+    };
+    const std::int64_t width = config.embedding_width();
+    need(layout.tokens + ".weight", {config.vocabulary, width});
+    if (!layout.positions.empty()) need(layout.positions + ".weight", {config.first_position + config.max_positions, width});
+    if (!layout.types.empty()) need(layout.types + ".weight", {config.token_types, width});
+    if (!layout.distance_bias.empty()) need(layout.distance_bias + ".weight", {config.distance_buckets, config.heads});
+    for (const NormModule& norm : layout.norms) need_layer(norm.path, norm.bias, {norm.size});
+    for (const HeadNormModule& norm : layout.head_norms) need(norm.path + ".weight", {config.head_dim});
+    for (const LinearModule& linear : layout.linears) {
+        if (linear.projection == Projection::head && config.tied_head) continue;
+        need(linear.path + ".weight", linear.transposed ? std::vector{linear.in_features, linear.out_features}
+                                                        : std::vector{linear.out_features, linear.in_features});
+        if (linear.bias) need(linear.path + ".bias", {linear.out_features});
+    }
+
+    const auto need_head = [&](const HeadModule& head, std::int64_t labels) {
+        if (!head.dense.empty()) need_layer(head.dense, head.dense_bias, {head.dense_size, config.hidden});
+        if (!head.norm.empty()) need_layer(head.norm, head.norm_bias, {head.dense_size});
+        if (labels > 0) need_layer(head.output, head.output_bias, {labels, head.dense.empty() ? config.hidden : head.dense_size});
+    };
+    if (config.labels != nullptr) need_head(*layout.head_for(config.head), std::ssize(config.labels->names));
+    if (layout.masked) need_head(*layout.masked, 0);
+    if (const std::string bias = head_bias_of(config, layout, checkpoint); !bias.empty()) need(bias, {config.vocabulary});
+    // Adapters that classify may need a hidden layer which only the base has.
+    if (config.labels == nullptr && has_hidden_layer(layout, checkpoint)) need_head(*layout.sequence, 0);
+
+    const std::string head = layout.head() != nullptr ? layout.head()->path + ".weight" : std::string();
+    std::vector<std::string> unused;
+    for (const Tensor& tensor : checkpoint.tensors()) {
+        const bool tied_copy = config.tied_head && tensor.name == head;
+        if (!asked.contains(&tensor) && !tied_copy && !is_ignored_buffer(tensor.name)) unused.push_back(tensor.name);
+    }
+    return unused;
+}
+
+}  // namespace lorry::engine

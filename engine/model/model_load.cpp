@@ -1,0 +1,324 @@
+// Loads a model folder: reads the config, checks every tensor, packs the weights. Called once at start.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "engine/model/model_weights.h"
+#include "engine/model/rope.h"
+
+namespace lorry::engine {
+namespace {
+
+// Packs the tensors of a checkpoint that was checked against the layout.
+class ModelLoader {
+public:
+    ModelLoader(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint, kernels::Backend& backend)
+        : config_(config), layout_(layout), checkpoint_(checkpoint), backend_(backend) {}
+
+    ModelWeights load() {
+        ModelWeights out(backend_);
+        const std::int64_t width = config_.embedding_width();
+        out.tokens = table(layout_.tokens, 0, config_.vocabulary, width);
+        if (!layout_.positions.empty()) out.positions = table(layout_.positions, config_.first_position, config_.max_positions, width);
+        if (!layout_.types.empty()) out.types = table(layout_.types, 0, config_.token_types, width);
+        out.layers.resize(static_cast<std::size_t>(config_.layers));
+        for (std::size_t layer = 0; layer < out.layers.size(); ++layer) {
+            out.layers[layer].window = config_.windows[layer];
+            out.layers[layer].attention_scale = attention_scale(layer);
+        }
+        for (const NormModule& module : layout_.norms) {
+            norm_at(out, module) = {.weight = out.vectors.add(values(module.path + ".weight")),
+                                    .bias = module.bias ? out.vectors.add(values(module.path + ".bias")) : kernels::Vector{},
+                                    .in_place = module.in_place};
+        }
+        for (const HeadNormModule& module : layout_.head_norms) {
+            Layer& layer = out.layers[static_cast<std::size_t>(module.layer)];
+            (module.of_keys ? layer.k_norm : layer.q_norm) = out.vectors.add(values(module.path + ".weight"));
+        }
+        // Modules of one projection are adjacent.
+        const std::span<const LinearModule> modules(layout_.linears);
+        for (std::size_t begin = 0; begin < modules.size();) {
+            std::size_t end = begin + 1;
+            while (end < modules.size() && modules[end].layer == modules[begin].layer &&
+                   modules[end].projection == modules[begin].projection)
+                ++end;
+            load_projection(modules.subspan(begin, end - begin), out);
+            begin = end;
+        }
+        load_heads(out);
+        return out;
+    }
+
+private:
+    const Tensor& tensor(const std::string& name) const {
+        const Tensor* found = checkpoint_.find(name, layout_.prefix);
+        CHECK(found != nullptr, "the checkpoint was checked against this layout");
+        return *found;
+    }
+    float attention_scale(std::size_t layer) const {
+        const float scale = config_.attention_scaled ? 1.0F / std::sqrt(static_cast<float>(config_.head_dim)) : 1.0F;
+        return config_.attention_scaled_by_layer ? scale / static_cast<float>(layer + 1) : scale;
+    }
+    std::vector<float> values(const std::string& name) const { return to_float(tensor(name)); }
+
+    // Rows [first, first + rows) of an embedding.
+    std::unique_ptr<kernels::PackedWeight> table(const std::string& path, std::int64_t first, std::int64_t rows, std::int64_t width) {
+        const kernels::WeightPart part = weight_part(tensor(path + ".weight"), first + rows, width, false, aligned_);
+        const kernels::WeightPart used = rows_of(part, first, rows);
+        return pack({&used, 1}, kernels::WeightRole::embedding);
+    }
+
+    void load_heads(ModelWeights& out) {
+        const FindTensor find = [this](const std::string& name) { return checkpoint_.find(name, layout_.prefix); };
+        if (layout_.masked) out.before_head = pack_hidden(*layout_.masked, find, backend_, out.vectors);
+        if (const std::string bias = head_bias_of(config_, layout_, checkpoint_); !bias.empty())
+            out.head_bias = out.vectors.add(values(bias));
+        const PoolingTask task = config_.labels != nullptr ? config_.head : PoolingTask::classify;
+        const HeadModule* const head = layout_.head_for(task);
+        const bool is_on_gpu = backend_.info().has_own_memory;  // which has no kernels for heads
+        if (head != nullptr && !is_on_gpu) {
+            out.classifier.task = task;
+            out.classifier.hidden = pack_hidden(*head, find, backend_, out.vectors);
+            if (config_.labels != nullptr) out.classifier.output = pack_output(*head, find, backend_, out.vectors);
+            out.classifier.labels = config_.labels;
+        }
+        if (!layout_.distance_bias.empty()) load_distance_bias(out);
+        if (!config_.embedder || is_on_gpu) return;
+        for (const DenseConfig& dense : config_.embedder->dense) out.dense.push_back(load_dense(dense, out.vectors));
+    }
+
+    HiddenLayer load_dense(const DenseConfig& config, VectorStore& vectors) {
+        const Checkpoint own(config.folder);
+        const HeadModule module{.dense = "linear", .dense_bias = config.bias, .dense_size = config.out_features};
+        const auto need = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+            const Tensor* const tensor = own.find(name, "");
+            if (tensor != nullptr && tensor->shape == shape && tensor->format) return;
+            throw std::runtime_error(fmt::format("{}: tensor {} {} in float is missing", config.folder.string(), name, shape_text(shape)));
+        };
+        need("linear.weight", {config.out_features, config.in_features});
+        if (config.bias) need("linear.bias", {config.out_features});
+        HiddenLayer layer = pack_hidden(
+            module, [&](const std::string& name) { return own.find(name, ""); }, backend_, vectors);
+        layer.activation = config.activation;
+        return layer;
+    }
+
+    // Spells the buckets of distances out, as transformers' MPNet does: near distances have one each, farther ones share them by their
+    // logarithm, and those of tokens after the row's own come last.
+    void load_distance_bias(ModelWeights& out) const {
+        constexpr float farthest = 128.0F;
+        constexpr std::int64_t half = 16;                                            // buckets of one direction, whatever the config says
+        const std::vector<float> table = values(layout_.distance_bias + ".weight");  // [buckets, heads]
+        const std::int64_t near = half / 2;
+        const std::int64_t context = config_.max_positions;
+        out.distance_stride = 2 * context - 1 + backend_.block_size();
+        std::vector<float> bias(static_cast<std::size_t>(config_.heads * out.distance_stride), 0.0F);
+        for (std::int64_t distance = 1 - context; distance < context; ++distance) {
+            const std::int64_t n = std::abs(distance);
+            std::int64_t bucket = n;
+            if (n >= near) {
+                const float share =
+                    std::log(static_cast<float>(n) / static_cast<float>(near)) / std::log(farthest / static_cast<float>(near));
+                bucket = std::min(near + static_cast<std::int64_t>(share * static_cast<float>(half - near)), half - 1);
+            }
+            if (distance > 0) bucket += half;
+            for (std::int64_t head = 0; head < config_.heads; ++head) {
+                bias[static_cast<std::size_t>(head * out.distance_stride + distance + context - 1)] =
+                    table[static_cast<std::size_t>(bucket * config_.heads + head)];
+            }
+        }
+        out.distance_bias = out.vectors.add(bias);
+    }
+
+    std::unique_ptr<kernels::PackedWeight> pack(std::span<const kernels::WeightPart> parts, kernels::WeightRole role) {
+        auto packed = backend_.pack_weight(parts, role);
+        aligned_.clear();
+        return packed;
+    }
+
+    void load_projection(std::span<const LinearModule> modules, ModelWeights& out) {
+        const LinearModule& first = modules.front();
+        if (first.projection == Projection::head && config_.tied_head) return;
+        std::vector<kernels::WeightPart> parts;
+        std::vector<float> bias;
+        for (const LinearModule& module : modules) {
+            const kernels::WeightPart part =
+                weight_part(tensor(module.path + ".weight"), module.out_features, module.in_features, module.transposed, aligned_);
+            const bool is_fused = config_.gated && module.projection == Projection::gate_up && modules.size() == 1;
+            if (is_fused) {
+                const std::int64_t half = module.out_features / 2;
+                parts.push_back(rows_of(part, 0, half));
+                parts.push_back(rows_of(part, half, half));
+            } else {
+                parts.push_back(part);
+            }
+            if (module.bias) {
+                const auto values_of_bias = values(module.path + ".bias");
+                bias.insert(bias.end(), values_of_bias.begin(), values_of_bias.end());
+            }
+        }
+        const bool is_gate_up = first.projection == Projection::gate_up && config_.gated;
+        const kernels::WeightRole role = is_gate_up ? kernels::WeightRole::gate_up : role_of(first.projection);
+        Linear linear{.weight = pack(parts, role), .bias = out.vectors.add(bias)};
+        Layer& layer = out.layers[static_cast<std::size_t>(first.layer)];
+        switch (first.projection) {
+            case Projection::qkv: layer.qkv = std::move(linear); break;
+            case Projection::output: layer.output = std::move(linear); break;
+            case Projection::gate_up: layer.gate_up = std::move(linear); break;
+            case Projection::down: layer.down = std::move(linear); break;
+            case Projection::head: out.head = std::move(linear.weight); break;
+            case Projection::embedding: out.embedding_projection = std::move(linear); break;
+        }
+    }
+
+    static Norm& norm_at(ModelWeights& out, const NormModule& module) {
+        Layer& layer = out.layers[static_cast<std::size_t>(module.layer)];
+        switch (module.site) {
+            case NormSite::attention: return layer.attention_norm;
+            case NormSite::mlp: return layer.mlp_norm;
+            case NormSite::final: return out.final_norm;
+            case NormSite::embedding: return out.embedding_norm;
+        }
+        CHECK(false, "every norm has a place");
+    }
+
+    const ModelConfig& config_;
+    const ModelLayout& layout_;
+    const Checkpoint& checkpoint_;
+    kernels::Backend& backend_;
+    std::vector<std::unique_ptr<std::byte[]>> aligned_;
+};
+
+}  // namespace
+
+kernels::Vector VectorStore::add(std::span<const float> values) {
+    if (values.empty()) return {};
+    buffers_.push_back(packer_->allocate(values.size_bytes()));
+    packer_->upload(buffers_.back()->data(), std::as_bytes(values));
+    return {.data = static_cast<const float*>(buffers_.back()->data()), .size = static_cast<std::int64_t>(values.size())};
+}
+
+std::size_t VectorStore::bytes() const {
+    std::size_t total = 0;
+    for (const auto& buffer : buffers_) total += buffer->bytes();
+    return total;
+}
+
+kernels::WeightPart weight_part(const Tensor& tensor, std::int64_t out_features, std::int64_t in_features, bool transposed,
+                                std::vector<std::unique_ptr<std::byte[]>>& aligned) {
+    CHECK(tensor.format.has_value(), "the tensor's dtype was checked");
+    const std::byte* data = tensor.bytes.data();
+    if (reinterpret_cast<std::uintptr_t>(data) % kernels::bytes_of(*tensor.format) != 0) {
+        aligned.push_back(std::make_unique_for_overwrite<std::byte[]>(tensor.bytes.size()));
+        std::memcpy(aligned.back().get(), data, tensor.bytes.size());
+        data = aligned.back().get();
+    }
+    return {.data = data, .format = *tensor.format, .out_features = out_features, .in_features = in_features, .transposed = transposed};
+}
+
+kernels::WeightPart rows_of(const kernels::WeightPart& part, std::int64_t first, std::int64_t rows) {
+    CHECK(!part.transposed && first + rows <= part.out_features, "a part is a range of whole rows");
+    kernels::WeightPart out = part;
+    out.data =
+        static_cast<const std::byte*>(part.data) + static_cast<std::size_t>(first * part.in_features) * kernels::bytes_of(part.format);
+    out.out_features = rows;
+    return out;
+}
+
+namespace {
+
+// Without a weight if the tensor is missing.
+Linear pack_exactly(const std::string& path, bool bias, const FindTensor& tensor, kernels::Packer& packer, VectorStore& vectors) {
+    const Tensor* const weight = tensor(path + ".weight");
+    if (weight == nullptr) return {};
+    std::vector<std::unique_ptr<std::byte[]>> aligned;
+    const kernels::WeightPart part = weight_part(*weight, weight->shape[0], weight->shape[1], false, aligned);
+    Linear linear{.weight = packer.pack_weight({&part, 1}, kernels::WeightRole::exact), .bias = {}};
+    if (bias) linear.bias = vectors.add(to_float(*tensor(path + ".bias")));
+    return linear;
+}
+
+}  // namespace
+
+HiddenLayer pack_hidden(const HeadModule& head, const FindTensor& tensor, kernels::Packer& packer, VectorStore& vectors) {
+    if (head.dense.empty()) return {};
+    HiddenLayer layer{
+        .linear = pack_exactly(head.dense, head.dense_bias, tensor, packer, vectors), .activation = head.activation, .norm = {}};
+    if (layer.linear.weight == nullptr || head.norm.empty()) return layer;
+    layer.norm.weight = vectors.add(to_float(*tensor(head.norm + ".weight")));
+    if (head.norm_bias) layer.norm.bias = vectors.add(to_float(*tensor(head.norm + ".bias")));
+    return layer;
+}
+
+Linear pack_output(const HeadModule& head, const FindTensor& tensor, kernels::Packer& packer, VectorStore& vectors) {
+    return pack_exactly(head.output, head.output_bias, tensor, packer, vectors);
+}
+
+std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels::Backend& backend, std::int64_t rows_max,
+                                   std::int64_t sample_rows_max, std::int64_t context_max, std::optional<PoolingMode> pooling) {
+    ModelParts parts{.config = ModelConfig::load(folder, pooling),
+                     .layout = {},
+                     .checkpoint = std::make_unique<Checkpoint>(folder),
+                     .weights = ModelWeights(backend),
+                     .fingerprint = {}};
+    if (backend.info().has_own_memory && !parts.config.generates) {
+        throw std::runtime_error(
+            fmt::format("{}: a GPU cannot run encoders and models with other heads than a causal language model's yet; "
+                        "use --device cpu",
+                        folder.string()));
+    }
+    parts.layout = layout_of(parts.config);
+    untie_own_head(parts.config, parts.layout, *parts.checkpoint);
+    check_checkpoint(parts.config, parts.layout, *parts.checkpoint);
+    limit_context(parts.config, context_max);
+
+    ContentHash hash;
+    const auto config_text = read_text(folder / "config.json");
+    if (!config_text) throw std::runtime_error(config_text.error());
+    hash.add_text(*config_text);
+    // Its defaults apply to jobs that do not set them, so they affect results.
+    const auto generation_text = read_text_if_there(folder / "generation_config.json");
+    if (!generation_text) throw std::runtime_error(generation_text.error());
+    hash.add_text(*generation_text);
+    parts.checkpoint->add_to(hash);
+    parts.fingerprint = hash.hex();
+
+    parts.weights = ModelLoader(parts.config, parts.layout, *parts.checkpoint, backend).load();
+    // Only adapters read the checkpoint from now on, and only single tensors.
+    parts.checkpoint->release_pages();
+    return make_model(std::move(parts), backend, rows_max, sample_rows_max);
+}
+
+const ModelLayout& Model::layout() const { CHECK(false, "only a loaded model has a layout"); }
+const Checkpoint& Model::checkpoint() const { CHECK(false, "only a loaded model has a checkpoint"); }
+
+ModelReport inspect_model(const std::filesystem::path& folder, std::optional<PoolingMode> pooling) {
+    ModelReport report;
+    report.config = ModelConfig::load(folder, pooling);
+    const ModelLayout layout = layout_of(report.config);
+    const Checkpoint checkpoint(folder);
+    untie_own_head(report.config, layout, checkpoint);
+    report.unused_tensors = check_checkpoint(report.config, layout, checkpoint);
+    const ModelConfig& config = report.config;
+    const std::int64_t positions = layout.positions.empty() ? 0 : config.first_position + config.max_positions;
+    report.embedding_parameters = (config.vocabulary + positions + config.token_types) * config.embedding_width();
+    report.parameters = report.embedding_parameters;
+    for (const NormModule& norm : layout.norms) report.parameters += (norm.bias ? 2 : 1) * norm.size;
+    report.parameters += static_cast<std::int64_t>(layout.head_norms.size()) * config.head_dim;
+    for (const LinearModule& linear : layout.linears) {
+        if (linear.projection == Projection::head && config.tied_head) continue;
+        const std::int64_t weights = linear.out_features * linear.in_features;
+        report.parameters += weights + (linear.bias ? linear.out_features : 0);
+        if (role_of(linear.projection) == kernels::WeightRole::embedding) report.embedding_parameters += weights;
+    }
+    return report;
+}
+
+kernels::KvShape kv_shape_of(const ModelConfig& config) {
+    // An encoder's layers use the cache one after the other, each for its own step alone.
+    return {.layers = config.is_encoder ? 1 : config.layers, .kv_heads = config.kv_heads, .head_dim = config.head_dim};
+}
+
+}  // namespace lorry::engine

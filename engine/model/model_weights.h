@@ -1,0 +1,115 @@
+// A model's weights on the device. model_load.cpp packs them; model.cpp reads them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "engine/model/model_layout.h"
+#include "engine/model/weights.h"
+#include "kernels/backend.h"
+
+namespace lorry::engine {
+
+struct Norm {
+    kernels::Vector weight;  // [hidden], or [head_dim] for q and k; empty: nothing is normalized
+    kernels::Vector bias;    // the same shape, or empty
+    bool in_place = false;   // as NormModule
+};
+
+struct Linear {
+    std::unique_ptr<kernels::PackedWeight> weight;
+    kernels::Vector bias;  // [out_features] or empty
+};
+
+// norm(activation(weight · x + bias)): the hidden layer of a head, or a Dense module.
+struct HiddenLayer {
+    Linear linear;  // without a weight: there is no such layer
+    std::optional<kernels::ActivationKind> activation;
+    Norm norm;
+};
+
+// A head of a base model or an adapter; see HeadModule.
+struct Classifier {
+    PoolingTask task = PoolingTask::classify;  // or token_classify
+    HiddenLayer hidden;                        // an adapter's without a weight: the base's is used
+    Linear output;                             // [labels, hidden]; without a weight: there are no labels
+    std::shared_ptr<const Labels> labels;
+};
+
+struct Layer {
+    Norm attention_norm;
+    Linear qkv;  // q | k | v
+    kernels::Vector q_norm;
+    kernels::Vector k_norm;
+    float attention_scale = 0.0F;
+    std::optional<std::int64_t> window;
+    Linear output;
+    Norm mlp_norm;
+    Linear gate_up;  // gate | up, or up only
+    Linear down;
+};
+
+// Vectors on the device, and the memory that holds them.
+class VectorStore {
+public:
+    explicit VectorStore(kernels::Packer& packer) : packer_(&packer) {}
+    kernels::Vector add(std::span<const float> values);
+    std::size_t bytes() const;
+
+private:
+    kernels::Packer* packer_;
+    std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
+};
+
+struct ModelWeights {
+    explicit ModelWeights(kernels::Backend& backend) : vectors(backend) {}
+
+    std::unique_ptr<kernels::PackedWeight> tokens;     // [vocabulary, hidden]; also the head if it is tied
+    std::unique_ptr<kernels::PackedWeight> positions;  // [max_positions, hidden] or nullptr
+    std::unique_ptr<kernels::PackedWeight> types;      // [token types, hidden] or nullptr
+    Norm embedding_norm;                               // if embeddings are projected
+    Linear embedding_projection;                       // without a weight: embeddings have the hidden size
+    std::vector<Layer> layers;
+    Norm final_norm;
+    std::unique_ptr<kernels::PackedWeight> head;  // nullptr if it is tied, or if there is none
+    HiddenLayer before_head;                      // of a masked language model
+    kernels::Vector head_bias;                    // [vocabulary] or empty
+    std::vector<HiddenLayer> dense;               // EmbedderConfig::dense
+    Classifier classifier;                        // without labels: its hidden layer is for adapters that have labels
+    kernels::Vector distance_bias;                // [heads, stride] as AttentionArgs::bias_by_distance; empty: none
+    std::int64_t distance_stride = 0;
+    VectorStore vectors;
+};
+
+// A tensor in the form that pack_weight takes. If its bytes are not aligned in the file, they are copied to `aligned`.
+kernels::WeightPart weight_part(const Tensor& tensor, std::int64_t out_features, std::int64_t in_features, bool transposed,
+                                std::vector<std::unique_ptr<std::byte[]>>& aligned);
+
+// Rows [first, first + rows) of a part that is not transposed.
+kernels::WeightPart rows_of(const kernels::WeightPart& part, std::int64_t first, std::int64_t rows);
+
+constexpr kernels::WeightRole role_of(Projection projection) {
+    return projection == Projection::head ? kernels::WeightRole::embedding : kernels::WeightRole::projection;
+}
+
+// The parts that Model::load builds a model from.
+struct ModelParts {
+    ModelConfig config;
+    ModelLayout layout;
+    std::unique_ptr<Checkpoint> checkpoint;
+    ModelWeights weights;
+    std::string fingerprint;
+};
+
+// A head's hidden layer and its output, packed exactly. `tensor` finds a tensor by its name; null: there is none, as of a layer that is
+// missing. The labels are not set.
+using FindTensor = std::function<const Tensor*(const std::string& name)>;
+HiddenLayer pack_hidden(const HeadModule& head, const FindTensor& tensor, kernels::Packer& packer, VectorStore& vectors);
+Linear pack_output(const HeadModule& head, const FindTensor& tensor, kernels::Packer& packer, VectorStore& vectors);
+
+std::unique_ptr<Model> make_model(ModelParts parts, kernels::Backend& backend, std::int64_t rows_max, std::int64_t sample_rows_max);
+
+}  // namespace lorry::engine

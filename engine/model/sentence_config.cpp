@@ -1,0 +1,167 @@
+// Reads the configs of sentence-transformers' modules: Transformer, Pooling, Dense and Normalize.
+#include "engine/model/sentence_config.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/files.h"
+#include "engine/model/config_section.h"
+
+namespace lorry::engine {
+namespace {
+
+struct Mode {
+    std::string_view name;  // as sentence-transformers writes it since version 5
+    const char* key;        // the older form: true for the mode that is used
+    PoolingMode mode;
+};
+constexpr std::array modes = {
+    Mode{"cls", "pooling_mode_cls_token", PoolingMode::cls},
+    Mode{"lasttoken", "pooling_mode_lasttoken", PoolingMode::last},
+    Mode{"mean", "pooling_mode_mean_tokens", PoolingMode::mean},
+    Mode{"mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", PoolingMode::mean_sqrt_len},
+    Mode{"max", "pooling_mode_max_tokens", PoolingMode::max},
+    Mode{"weightedmean", "pooling_mode_weightedmean_tokens", PoolingMode::weighted_mean},
+};
+
+constexpr std::int64_t size_max = std::int64_t{1} << 28;
+
+// The parsed file; nullopt if it does not exist.
+std::optional<Json> read_json(const std::filesystem::path& file) {
+    auto text = read_text_if_there(file);
+    if (!text) throw std::runtime_error(text.error());
+    if (text->empty()) return std::nullopt;
+    auto json = Json::parse(*text);
+    if (!json) throw std::runtime_error(fmt::format("{}: not JSON: {}", file.string(), json.error()));
+    return std::move(*json);
+}
+Json need_json(const std::filesystem::path& file) {
+    auto json = read_json(file);
+    if (!json) throw std::runtime_error(file.string() + " is missing, although modules.json names its folder");
+    return std::move(*json);
+}
+
+void read_pooling(const std::filesystem::path& file, EmbedderConfig& out) {
+    const Json json = need_json(file);
+    const Section config(json, file.string());
+    if (!config.boolean("include_prompt", true)) config.refuse("include_prompt", "prompts are pooled with the text");
+    std::vector<const Mode*> chosen;
+    if (config.find("pooling_mode") != nullptr) {
+        chosen.push_back(&config.one_of(modes, "pooling_mode", "mean"));
+    } else {
+        for (const Mode& mode : modes) {
+            if (config.boolean(mode.key, false)) chosen.push_back(&mode);
+        }
+    }
+    if (chosen.size() != 1)
+        throw std::runtime_error(fmt::format("{}: {} pooling modes are on; one is supported", file.string(), chosen.size()));
+    out.pooling = chosen.front()->mode;
+    out.pooling_source = file.parent_path().filename().string() + "/config.json";
+}
+
+void read_dense(const std::filesystem::path& folder, EmbedderConfig& out) {
+    const auto file = folder / "config.json";
+    const Json json = need_json(file);
+    const Section config(json, file.string());
+    struct Name {
+        std::string_view name;
+        std::optional<kernels::ActivationKind> kind;
+    };
+    static constexpr std::array activations = {Name{"torch.nn.modules.activation.Tanh", kernels::ActivationKind::tanh},
+                                               Name{"torch.nn.modules.activation.GELU", kernels::ActivationKind::gelu},
+                                               Name{"torch.nn.modules.activation.ReLU", kernels::ActivationKind::relu},
+                                               Name{"torch.nn.modules.linear.Identity", std::nullopt}};
+    DenseConfig dense{.folder = folder,
+                      .in_features = config.integer("in_features", std::nullopt, 1, size_max),
+                      .out_features = config.integer("out_features", std::nullopt, 1, size_max),
+                      .bias = config.boolean("bias", true),
+                      .activation = config.one_of(activations, "activation_function", "torch.nn.modules.activation.Tanh").kind};
+    if (dense.in_features != out.dimensions)
+        config.refuse("in_features", fmt::format("the module before it has {} outputs", out.dimensions));
+    out.dimensions = dense.out_features;
+    out.dense.push_back(std::move(dense));
+}
+
+void read_prompts(const std::filesystem::path& folder, EmbedderConfig& out) {
+    const auto file = folder / "config_sentence_transformers.json";
+    const auto json = read_json(file);
+    if (!json) return;
+    const Section config(*json, file.string());
+    if (const Json* prompts = config.find("prompts"); prompts != nullptr) {
+        const Section section(*prompts, file.string(), "prompts");
+        for (const auto& [name, text] : section.members()) {
+            if (text.as_string() == nullptr) section.refuse(name, "a prompt is a string");
+            out.prompts.emplace_back(name, *text.as_string());
+        }
+    }
+    const Json* const chosen = config.find("default_prompt_name");
+    if (chosen == nullptr) return;
+    const bool is_known = chosen->as_string() != nullptr &&
+                          std::ranges::any_of(out.prompts, [&](const auto& prompt) { return prompt.first == *chosen->as_string(); });
+    if (!is_known) config.refuse("default_prompt_name", "it must be one of the prompts");
+    out.default_prompt = *chosen->as_string();
+}
+
+void read_text_limits(const std::filesystem::path& folder, ModelConfig& config) {
+    const auto file = folder / "sentence_bert_config.json";
+    const auto json = read_json(file);
+    if (!json) return;
+    const Section section(*json, file.string());
+    if (section.boolean("do_lower_case", false))
+        section.refuse("do_lower_case", "texts reach the tokenizer as they are; set it to false and let the tokenizer lower them");
+    if (section.find("max_seq_length") != nullptr) config.max_sequence = section.integer("max_seq_length", std::nullopt, 1, size_max);
+}
+
+void read_modules(const Json& modules, const std::filesystem::path& folder, ModelConfig& config) {
+    const std::string file = (folder / "modules.json").string();
+    const auto refuse = [&](const std::string& what) { throw std::runtime_error(file + ": " + what); };
+    if (!modules.is_array() || modules.as_array()->empty()) refuse("it must be a list of modules");
+    EmbedderConfig out{.pooling = PoolingMode::mean, .pooling_source = {}, .normalized = false, .dimensions = config.hidden};
+    for (const Json& module : *modules.as_array()) {
+        const Json* const type = module.find("type");
+        const Json* const path = module.find("path");
+        if (type == nullptr || type->as_string() == nullptr || path == nullptr || path->as_string() == nullptr)
+            refuse("each module needs a type and a path");
+        const std::string name = type->as_string()->substr(type->as_string()->rfind('.') + 1);
+        const auto own = folder / *path->as_string();
+        if (name == "Transformer") {
+            if (!path->as_string()->empty())
+                refuse("the transformer is in " + *path->as_string() + "; only those in the folder itself are read");
+        } else if (name == "Pooling") {
+            read_pooling(own / "config.json", out);
+        } else if (name == "Dense") {
+            read_dense(own, out);
+        } else if (name == "Normalize") {
+            out.normalized = true;
+        } else {
+            refuse(name + " is not supported; supported: Transformer, Pooling, Dense, Normalize");
+        }
+    }
+    if (out.pooling_source.empty()) refuse("it has no Pooling, which says how tokens become one vector");
+    config.embedder = std::move(out);
+}
+
+}  // namespace
+
+std::optional<PoolingMode> pooling_mode_named(std::string_view name) {
+    const auto* const found = std::ranges::find(modes, name, &Mode::name);
+    return found == modes.end() ? std::nullopt : std::optional(found->mode);
+}
+
+const char* name_of(PoolingMode mode) { return std::ranges::find(modes, mode, &Mode::mode)->name.data(); }
+
+void read_sentence_transformers(const std::filesystem::path& folder, std::optional<PoolingMode> pooling, ModelConfig& config) {
+    // A classifier has no embeddings; CrossEncoder folders have no modules.json, or one that names other modules.
+    if (config.labels != nullptr) return;
+    if (const auto modules = read_json(folder / "modules.json")) {
+        read_modules(*modules, folder, config);
+        read_prompts(folder, *config.embedder);
+        read_text_limits(folder, config);
+    }
+    if (!pooling) return;
+    if (!config.embedder) config.embedder = EmbedderConfig{.dimensions = config.hidden};
+    config.embedder->pooling = *pooling;
+    config.embedder->pooling_source = "--pooling";
+}
+
+}  // namespace lorry::engine

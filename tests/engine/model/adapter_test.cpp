@@ -1,0 +1,300 @@
+// Golden adapters give the same logits and greedy tokens as PEFT, alone and in one batch. Broken adapters are refused with good messages.
+#include "engine/model/adapter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "engine/model/model.h"
+#include "schema/json.h"
+#include "tests/support/golden_model.h"
+#include "tests/support/labels.h"
+#include "tests/support/temp_folder.h"
+
+namespace lorry {
+namespace {
+
+using engine::Adapter;
+using tests::Golden;
+using tests::Sequence;
+using tests::StepDriver;
+
+std::filesystem::path adapter_folder(const std::string& name) { return tests::golden_folder() / "adapters" / name; }
+std::filesystem::path checkpoint_folder(const std::string& name) { return tests::golden_folder() / "checkpoints" / name; }
+
+std::string all_words(const std::string& message, const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+        if (message.find(word) == message.npos) return message + " <- lacks " + word;
+    }
+    return "";
+}
+
+struct LoadedModel {
+    explicit LoadedModel(const std::string& base)
+        : backend(tests::float32_backend()),
+          model(engine::Model::load(checkpoint_folder(base), *backend, StepDriver::rows_max, StepDriver::rows_max)) {}
+    std::unique_ptr<kernels::Backend> backend;
+    std::unique_ptr<engine::Model> model;
+};
+
+class GoldenAdapter : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenAdapter, GivesTheLogitsAndGreedyTokensOfPeft) {
+    const Golden golden = tests::read_golden(adapter_folder(GetParam()));
+    const LoadedModel base(golden.base);
+    const auto adapter = tests::load_adapter(adapter_folder(GetParam()), *base.model, *base.backend);
+    if (!adapter && !golden.may_refuse.empty()) {
+        EXPECT_EQ(all_words(adapter.error().reason, golden.may_refuse), "");
+        return;
+    }
+    ASSERT_TRUE(adapter.has_value()) << adapter.error().reason;
+    StepDriver driver(*base.model, *base.backend);
+    for (std::size_t i = 0; i < golden.cases.size(); ++i) {
+        SCOPED_TRACE("case " + std::to_string(i));
+        Sequence sequence = driver.begin(golden.cases[i].prompt, adapter->get());
+        driver.generate({&sequence}, static_cast<std::int64_t>(golden.cases[i].greedy.size()));
+        std::vector<float> logits;
+        for (std::size_t row = 0; row < golden.cases[i].prompt.size(); ++row) {
+            logits.insert(logits.end(), sequence.logits[row].begin(), sequence.logits[row].end());
+        }
+        EXPECT_EQ(tests::difference(logits, golden.cases[i].logits, 1e-4F), "");
+        EXPECT_EQ(tests::difference(sequence.logits.back(), golden.cases[i].last, 1e-4F), "");
+        EXPECT_THAT(std::span(sequence.tokens).subspan(golden.cases[i].prompt.size()), testing::ElementsAreArray(golden.cases[i].greedy));
+    }
+}
+
+TEST_P(GoldenAdapter, IsInspectedAsItIsLoaded) {
+    const Golden golden = tests::read_golden(adapter_folder(GetParam()));
+    const LoadedModel base(golden.base);
+    const auto adapter = tests::load_adapter(adapter_folder(GetParam()), *base.model, *base.backend);
+    const auto info = engine::inspect_adapter(adapter_folder(GetParam()), base.model->config());
+    ASSERT_EQ(adapter.has_value(), info.has_value());
+    if (!info) return;
+    EXPECT_EQ(info->hash, (*adapter)->info().hash);
+    EXPECT_EQ(info->hash.size(), 32U);
+    EXPECT_EQ(info->bytes, (*adapter)->info().bytes);
+    EXPECT_EQ(info->rank_max, (*adapter)->info().rank_max);
+    EXPECT_EQ(info->targets, (*adapter)->info().targets);
+}
+
+// Pins: packing uses exactly the bytes that were measured for the slot, and an adapter in a slot computes the same.
+TEST_P(GoldenAdapter, FitsIntoItsSlotToTheByteAndAnswersAlikeFromThere) {
+    const Golden golden = tests::read_golden(adapter_folder(GetParam()));
+    const LoadedModel base(golden.base);
+    const auto files = engine::AdapterFiles::read(adapter_folder(GetParam()), "", *base.model);
+    if (!files) return;  // each refusal has its own test
+    const std::size_t bytes = (*files)->slot_bytes(*base.backend);
+    EXPECT_GT(bytes, 0U);
+    const auto memory = base.backend->make_kv_cache(base.model->kv_shape(), 1, 2 * bytes);
+    const std::size_t begin = memory->slots().begin + bytes;
+    const auto slot = base.backend->make_slot(*memory, {begin, begin + bytes});
+    const auto in_slot = (*files)->pack(*slot);
+    EXPECT_EQ(kernels::slot_aligned(slot->used()), bytes);
+    const auto apart = (*files)->pack(*base.backend);
+    StepDriver driver(*base.model, *base.backend);
+    std::vector<Sequence> sequences;
+    for (const Adapter* adapter : {in_slot.get(), apart.get()}) {
+        Sequence& sequence = sequences.emplace_back(driver.begin(golden.cases.front().prompt, adapter));
+        driver.generate({&sequence}, 8);
+    }
+    EXPECT_EQ(sequences.front().logits, sequences.back().logits);
+}
+
+const tests::Labelled gpu_adapters{"*/GoldenAdapter.*", {tests::Label::on_cuda}};
+const tests::Labelled gpu_adapters_with_asan{"*/GoldenAdapter.Gives*", {tests::Label::asan_cuda}};
+// Pins: the pool, the splits of the work and the order of sums on machines with many cores; here most threads wait for a core.
+TEST(Adapter, ManyThreadsGiveTheBitsOfOne) {
+    const std::string name = "all-linear";
+    const Golden golden = tests::read_golden(adapter_folder(name));
+    const kernels::StorageOptions bfloat16{.weights = kernels::Format::bfloat16};
+    kernels::StorageOptions int8 = bfloat16;
+    int8.quantize = kernels::Quantization::int8;
+    int8.kv = kernels::KvFormat::int8;
+    for (const kernels::StorageOptions& storage : {bfloat16, int8}) {
+        const auto logits_of = [&](int threads) {
+            const auto backend = kernels::make_cpu_backend({.threads = threads, .isa = {}, .storage = storage});
+            const auto model = engine::Model::load(checkpoint_folder(golden.base), *backend, StepDriver::rows_max, StepDriver::rows_max);
+            const auto adapter = tests::load_adapter(adapter_folder(name), *model, *backend);
+            StepDriver driver(*model, *backend);
+            std::vector<Sequence> sequences;
+            for (const tests::GoldenCase& one : golden.cases) {
+                sequences.push_back(driver.begin(one.prompt));
+                sequences.push_back(driver.begin(one.prompt, adapter->get()));
+            }
+            std::vector<Sequence*> batch;
+            for (Sequence& sequence : sequences) batch.push_back(&sequence);
+            driver.generate(batch, 4);
+            std::vector<std::vector<std::vector<float>>> logits;
+            for (Sequence& sequence : sequences) logits.push_back(std::move(sequence.logits));
+            return logits;
+        };
+        const auto alone = logits_of(1);
+        for (const int threads : {16, 64, 192}) EXPECT_EQ(logits_of(threads), alone) << threads << " threads";
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(tests::golden_names("adapters")), [](const auto& parameter) {
+    std::string name = parameter.param;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
+
+// Pins the row groups: all ranks, targets, replaced modules and base rows in one launch give the same bits as alone.
+TEST(Adapter, AllAdaptersOfABaseAndPlainRowsRunInOneBatchAsAlone) {
+    std::map<std::string, std::vector<std::string>> by_base;
+    for (const std::string& name : tests::golden_names("adapters")) by_base[tests::read_golden(adapter_folder(name)).base].push_back(name);
+    for (const auto& [base_name, names] : by_base) {
+        SCOPED_TRACE(base_name);
+        const LoadedModel base(base_name);
+        StepDriver one_by_one(*base.model, *base.backend);
+        StepDriver batched(*base.model, *base.backend, StepDriver::Samples::where_tokens_end);
+        std::vector<std::unique_ptr<Adapter>> adapters;
+        std::vector<Golden> goldens = {tests::read_golden(checkpoint_folder(base_name))};
+        std::vector<Sequence> alone;
+        std::vector<Sequence> together;
+        std::vector<Sequence*> batch;
+        std::vector<const tests::GoldenCase*> cases;
+        for (const std::string& name : names) {
+            auto adapter = tests::load_adapter(adapter_folder(name), *base.model, *base.backend);
+            if (!adapter) continue;  // each refusal has its own test
+            adapters.push_back(std::move(*adapter));
+            goldens.push_back(tests::read_golden(adapter_folder(name)));
+        }
+        for (std::size_t i = 0; i < goldens.size(); ++i) {
+            for (const tests::GoldenCase& golden : goldens[i].cases) {
+                const Adapter* adapter = i == 0 ? nullptr : adapters[i - 1].get();
+                alone.push_back(one_by_one.begin(golden.prompt, adapter));
+                together.push_back(batched.begin(golden.prompt, adapter));
+                cases.push_back(&golden);
+            }
+        }
+        for (Sequence& sequence : alone) one_by_one.generate({&sequence}, 64);
+        for (Sequence& sequence : together) batch.push_back(&sequence);
+        batched.generate(batch, 64, 7);
+        for (std::size_t i = 0; i < alone.size(); ++i) {
+            EXPECT_THAT(std::span(together[i].tokens).subspan(cases[i]->prompt.size()), testing::ElementsAreArray(cases[i]->greedy)) << i;
+            alone[i].logits.erase(alone[i].logits.begin(), alone[i].logits.begin() + alone[i].prompt_tokens - 1);
+            EXPECT_EQ(together[i].logits, alone[i].logits) << i;
+        }
+    }
+}
+
+class RefusedAdapter : public testing::TestWithParam<std::string> {};
+
+TEST_P(RefusedAdapter, IsRefusedWithTheWordsThatHelp) {
+    const auto folder = tests::golden_folder() / "refused_adapters" / GetParam();
+    std::ifstream file(folder / "expected.json");
+    const auto expected = schema::Json::parse(std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>()));
+    ASSERT_TRUE(expected.has_value());
+    const LoadedModel base(*expected->find("base")->as_string());
+    const auto info = engine::inspect_adapter(folder, base.model->config());
+    const auto adapter = tests::load_adapter(folder, *base.model, *base.backend);
+    if (expected->find("accepted") != nullptr) {
+        EXPECT_TRUE(info.has_value()) << info.error();
+        EXPECT_TRUE(adapter.has_value()) << adapter.error().reason;
+        return;
+    }
+    std::vector<std::string> words;
+    for (const auto& word : *expected->find("error_contains")->as_array()) words.push_back(*word.as_string());
+    ASSERT_FALSE(adapter.has_value());
+    EXPECT_EQ(all_words(adapter.error().reason, words), "");
+    ASSERT_FALSE(info.has_value());
+    EXPECT_EQ(info.error(), adapter.error().reason);
+}
+
+INSTANTIATE_TEST_SUITE_P(Broken, RefusedAdapter, testing::ValuesIn(tests::golden_names("refused_adapters")), [](const auto& parameter) {
+    std::string name = parameter.param;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
+
+// Adds a tensor of bfloat16 or float32 at the end of a safetensors file.
+void add_tensor(const std::filesystem::path& file, const engine::Tensor& tensor, const std::string& name,
+                std::span<const std::byte> bytes) {
+    std::ifstream in(file, std::ios::binary);
+    const std::string before((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    std::uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, before.data(), sizeof header_bytes);
+    schema::Json header = schema::Json::parse(before.substr(8, header_bytes)).value();
+    const std::string data = before.substr(8 + header_bytes);
+    schema::Json shape = schema::Json::Array();
+    for (const std::int64_t size : tensor.shape) shape.push(size);
+    header.set(name, schema::Json::object({{"dtype", tensor.dtype},
+                                           {"shape", std::move(shape)},
+                                           {"data_offsets", schema::Json::array({data.size(), data.size() + bytes.size()})}}));
+    const std::string text = header.dump();
+    header_bytes = text.size();
+    std::ofstream out(file, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes);
+    out << text << data;
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+// PEFT stores these copies when it finds that the embedding was resized, or when it is asked to.
+TEST(Adapter, CopiesOfTheBasesEmbeddingAndHeadAreAcceptedIfEqual) {
+    const LoadedModel base("llama-gqa-linear");
+    for (const std::string path : {"model.embed_tokens", "lm_head"}) {
+        SCOPED_TRACE(path);
+        const engine::Tensor& own = *base.model->checkpoint().find(path + ".weight", base.model->layout().prefix);
+        std::vector<std::byte> bytes(own.bytes.begin(), own.bytes.end());
+        for (const bool is_equal : {true, false}) {
+            const tests::TempFolder folder;
+            std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::recursive);
+            if (!is_equal) bytes[bytes.size() / 2 + 1] ^= std::byte{1};
+            add_tensor(folder / "adapter_model.safetensors", own, "base_model.model." + path + ".weight", bytes);
+            const auto adapter = tests::load_adapter(folder.path(), *base.model, *base.backend);
+            EXPECT_EQ(adapter.has_value(), is_equal) << (adapter ? "" : adapter.error().reason);
+            EXPECT_TRUE(is_equal || adapter.error().reason.find(path + ".weight differs") != std::string::npos);
+        }
+    }
+}
+
+TEST(Adapter, AGitLfsPointerIsNamed) {
+    const LoadedModel base("llama-gqa-linear");
+    const tests::TempFolder folder;
+    std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::recursive);
+    for (const std::string name : {"adapter_model.safetensors", "adapter_config.json"}) {
+        tests::write_text(folder / name, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 65\n");
+        const auto info = engine::inspect_adapter(folder.path(), base.model->config());
+        ASSERT_FALSE(info.has_value());
+        EXPECT_THAT(info.error(), testing::HasSubstr(name + ": this is a Git LFS pointer"));
+    }
+}
+
+// Millions of steps of the matcher, which shorter patterns show to sanitizers.
+const tests::Labelled long_matches{"Adapter.PatternsThatTakeTooLong*", {tests::Label::not_asan, tests::Label::not_tsan}};
+
+// Pins: patterns of a small file kept a thread busy for 20 s.
+TEST(Adapter, PatternsThatTakeTooLongToMatchAreRefused) {
+    const LoadedModel base("llama-gqa-linear");
+    const tests::TempFolder folder;
+    std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::recursive);
+    schema::Json config = schema::Json::parse(tests::read_whole(folder / "adapter_config.json")).value();
+    schema::Json ranks = schema::Json::object({});
+    for (int i = 0; i < 48; ++i) ranks.set(fmt::format("(?:.(?=(?:.?){{1000}}(?:.?){{1000}}{}x))*", i), 8);
+    config.set("rank_pattern", std::move(ranks));
+    config.set("target_modules", "all-linear");
+    tests::write_text(folder / "adapter_config.json", config.dump());
+    const auto info = engine::inspect_adapter(folder.path(), base.model->config());
+    ASSERT_FALSE(info.has_value());
+    EXPECT_THAT(info.error(), testing::HasSubstr("regular expressions take too long to match"));
+}
+
+TEST(Adapter, FilesThatChangedSinceRegistrationAreRefused) {
+    const LoadedModel base("llama-gqa-linear");
+    const auto info = engine::inspect_adapter(adapter_folder("plain"), base.model->config());
+    ASSERT_TRUE(info.has_value()) << info.error();
+    EXPECT_TRUE(engine::AdapterFiles::read(adapter_folder("plain"), info->hash, *base.model).has_value());
+    const auto other = engine::AdapterFiles::read(adapter_folder("regex"), info->hash, *base.model);
+    ASSERT_FALSE(other.has_value());
+    EXPECT_THAT(other.error().reason, testing::AllOf(testing::HasSubstr("changed"), testing::HasSubstr(info->hash)));
+}
+
+}  // namespace
+}  // namespace lorry

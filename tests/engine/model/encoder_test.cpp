@@ -1,0 +1,131 @@
+// Golden encoders, classifiers and embedders of every family give what transformers and peft give, without padding, alone and packed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/model/model.h"
+#include "tests/support/golden_model.h"
+#include "tests/support/seeded_model.h"
+
+namespace lorry {
+namespace {
+
+using engine::PoolingTask;
+using tests::SeededFolder;
+using tests::TextCase;
+using tests::TextGolden;
+using tests::WantedText;
+
+constexpr std::int64_t rows_max = 512;
+
+// The families with goldens that no engine supports yet.
+bool is_supported(const std::string& name) { return !name.starts_with("deberta"); }
+
+std::vector<std::string> names_of(const std::string& kind, const std::string& file) {
+    std::vector<std::string> names = tests::golden_names(kind);
+    std::erase_if(names, [&](const std::string& name) {
+        return !is_supported(name) || !std::filesystem::exists(tests::golden_folder() / kind / name / file);
+    });
+    return names;
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+    std::string name = info.param;
+    std::ranges::replace(name, '-', '_');
+    return name;
+}
+
+PoolingTask task_of(const std::string& architecture) {
+    if (architecture.ends_with("ForTokenClassification")) return PoolingTask::token_classify;
+    if (architecture.ends_with("ForMaskedLM")) return PoolingTask::fill_mask;
+    return architecture.ends_with("ForSequenceClassification") ? PoolingTask::classify : PoolingTask::embed;
+}
+
+// The base model of a golden folder: one of the seeded ones, or a checkpoint with weights.
+class Base {
+public:
+    Base(const std::string& name, kernels::Backend& backend) {
+        const auto seeded = tests::golden_folder() / "encoders" / name;
+        std::filesystem::path folder = tests::golden_folder() / "checkpoints" / name;
+        if (std::filesystem::exists(seeded)) folder = weights_.emplace(seeded, "model.safetensors").path();
+        // A decoder without a head is an embedder once it is told how to pool.
+        const auto pooling = name == "qwen3-bare" ? std::optional(engine::PoolingMode::last) : std::nullopt;
+        model_ = engine::Model::load(folder, backend, rows_max, rows_max, rows_max, pooling);
+    }
+    engine::Model& model() { return *model_; }
+
+private:
+    std::optional<SeededFolder> weights_;
+    std::unique_ptr<engine::Model> model_;
+};
+
+std::vector<WantedText> all_of(const TextGolden& golden, const WantedText& like) {
+    std::vector<WantedText> wanted;
+    for (const TextCase& one : golden.cases) {
+        WantedText text = like;
+        text.text = &one;
+        wanted.push_back(text);
+    }
+    return wanted;
+}
+
+class GoldenEncoder : public testing::TestWithParam<std::string> {
+protected:
+    TextGolden golden_ = tests::read_text_golden(tests::golden_folder() / "encoders" / GetParam());
+    std::unique_ptr<kernels::Backend> backend_ = tests::float32_backend();
+    Base base_{GetParam(), *backend_};
+};
+INSTANTIATE_TEST_SUITE_P(Families, GoldenEncoder, testing::ValuesIn(names_of("encoders", "tensors.json")), test_name);
+
+// Pins: names and places of every tensor, norms after the residual, types, positions, masks, windows, biases by distance, projected
+// embeddings, every head.
+TEST_P(GoldenEncoder, GivesWhatTransformersGives) {
+    const PoolingTask task = task_of(golden_.architecture);
+    const auto results =
+        tests::pool_texts(base_.model(), *backend_, all_of(golden_, {.task = task, .by_token = task == PoolingTask::embed}));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        const TextCase& one = golden_.cases[i];
+        EXPECT_EQ(tests::difference(results[i], task == PoolingTask::embed ? one.hidden : one.logits, 1e-4F), "") << "case " << i;
+    }
+}
+
+// Pins batch invariance: the same bits alone and in one batch, whatever its order.
+TEST_P(GoldenEncoder, GivesTheSameBitsAloneAndPacked) {
+    const auto wanted = all_of(golden_, {.task = task_of(golden_.architecture)});
+    auto reversed = wanted;
+    std::ranges::reverse(reversed);
+    const auto packed = tests::pool_texts(base_.model(), *backend_, wanted);
+    const auto backwards = tests::pool_texts(base_.model(), *backend_, reversed);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        const auto alone = tests::pool_texts(base_.model(), *backend_, {wanted[i]});
+        EXPECT_EQ(alone.front(), packed[i]) << "case " << i;
+        EXPECT_EQ(backwards[wanted.size() - 1 - i], packed[i]) << "case " << i;
+    }
+}
+
+class GoldenEncoderAdapter : public testing::TestWithParam<std::string> {
+protected:
+    std::filesystem::path folder_ = tests::golden_folder() / "encoder_adapters" / GetParam();
+    TextGolden golden_ = tests::read_text_golden(folder_);
+    std::unique_ptr<kernels::Backend> backend_ = tests::float32_backend();
+    Base base_{golden_.base, *backend_};
+    SeededFolder weights_{folder_, "adapter_model.safetensors"};
+};
+INSTANTIATE_TEST_SUITE_P(Families, GoldenEncoderAdapter, testing::ValuesIn(names_of("encoder_adapters", "tensors.json")), test_name);
+
+// Pins: an adapter's own head, with as many labels as it has, and its updates of modules with and without the base's prefix.
+TEST_P(GoldenEncoderAdapter, GivesWhatPeftGives) {
+    const auto adapter = tests::load_adapter(weights_.path(), base_.model(), *backend_);
+    ASSERT_TRUE(adapter) << adapter.error().reason;
+    const PoolingTask task = task_of(golden_.architecture);
+    const auto results = tests::pool_texts(
+        base_.model(), *backend_, all_of(golden_, {.task = task, .adapter = adapter->get(), .by_token = task == PoolingTask::embed}));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        const TextCase& one = golden_.cases[i];
+        EXPECT_EQ(tests::difference(results[i], task == PoolingTask::embed ? one.hidden : one.logits, 1e-4F), "") << "case " << i;
+    }
+}
+
+}  // namespace
+}  // namespace lorry
