@@ -24,8 +24,8 @@ namespace {
 constexpr std::int64_t expected_output_max = 256;
 
 std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& backend, const Model& model) {
-    // An encoder's sequences hold blocks for one step: as many as a step's rows take, and the unused ends.
-    if (model.config().is_encoder) return options.step_rows_max / backend.block_size() + 1 + options.sequences_max;
+    // An encoder's sequences hold blocks for one step: as many as a step's rows take, and for each the unused end and one to grow into.
+    if (model.config().is_encoder) return options.step_rows_max / backend.block_size() + 1 + 2 * options.sequences_max;
     const std::size_t block_bytes = backend.kv_block_bytes(model.kv_shape());
     const std::size_t blocks = options.kv_bytes / block_bytes;
     if (blocks == 0) {

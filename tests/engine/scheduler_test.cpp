@@ -51,6 +51,17 @@ TEST(PlanStep, CountsIdleSharedBlocksOfAWaitingSequenceAsTaken) {
     EXPECT_EQ(planned({}, std::vector{next}, 2), "run | start | preempt");
 }
 
+TEST(PlanStep, ComputesWholeTextsInOneStep) {
+    const auto text = [](std::int64_t known, std::int64_t mask_rows = 0, bool large = false) {
+        return SequenceView{.known = known, .samples = false, .whole = true, .mask_rows = mask_rows, .large = large};
+    };
+    EXPECT_EQ(planned({}, std::vector{text(10), text(7), text(6)}, 100), "run | start 0:10 2:6 | preempt") << "the next that fits";
+    EXPECT_EQ(planned({}, std::vector{text(17), text(6)}, 100), "run | start | preempt") << "the first must not wait for ever";
+    EXPECT_EQ(planned({}, std::vector{text(3, 6), text(3, 3), text(3, 2)}, 100), "run | start 0:3 2:3 | preempt") << "rows of logits";
+    EXPECT_EQ(planned(std::vector{sequence(9, 8)}, std::vector{text(16), text(6)}, 100), "run 0:1 | start | preempt");
+    EXPECT_EQ(planned({}, std::vector{text(12, 0, true), text(3)}, 100), "run | start 0:12 1:3 | preempt") << "more than a large share";
+}
+
 TEST(PlanStep, PreemptsTheLatestWhenBlocksRunOut) {
     const std::vector<SequenceView> running{sequence(9, 8, 0), sequence(9, 8, 1), sequence(9, 8, 2)};
     EXPECT_EQ(planned(running, {}, 0), "run 0:1 1:1 | start | preempt 2");
