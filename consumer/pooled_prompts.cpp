@@ -19,6 +19,11 @@ using Done = Expected<void, JobError>;
 
 constexpr std::int64_t labels_expected = 16;  // of an adapter's head, which the engine reads later
 
+const std::string* find_prompt(const engine::EmbedderConfig& embedder, const std::string& name) {
+    const auto found = std::ranges::find(embedder.prompts, name, &std::pair<std::string, std::string>::first);
+    return found == embedder.prompts.end() ? nullptr : &found->second;
+}
+
 class Maker {
 public:
     Maker(const TextEncoder& encoder, const ModelConfig& config, ReplyPlan& plan)
@@ -79,33 +84,18 @@ private:
         return add("messages", {.text = std::move(text), .tokens = cut(std::move(*tokens))});
     }
 
-    // What the model puts before texts of the kind that the job names.
-    Expected<std::string_view, JobError> prefix() const {
-        const auto& prompts = config_.embedder->prompts;
-        const auto& name = plan_.job.pooling.prompt_name;
-        const auto found =
-            std::ranges::find(prompts, name.value_or(config_.embedder->default_prompt), &std::pair<std::string, std::string>::first);
-        if (found != prompts.end()) return found->second;
-        if (!name) return "";
-        std::vector<std::string_view> names;
-        for (const auto& [known, text] : prompts) names.emplace_back(known);
-        return unexpected(error_at(
-            ErrorCode::invalid_value, "prompt_name",
-            fmt::format("the model has no prompt '{}'; {}", *name,
-                        names.empty() ? "it has none: put it before the texts" : fmt::format("it has: {}", fmt::join(names, ", ")))));
+    // What the model puts before texts of the kind that the job names; empty: nothing.
+    std::string_view prefix() const {
+        const engine::EmbedderConfig& embedder = *config_.embedder;
+        const auto* prompt = find_prompt(embedder, plan_.job.pooling.prompt_name.value_or(embedder.default_prompt));
+        return prompt == nullptr ? std::string_view() : std::string_view(*prompt);
     }
 
     Done add_embedded() {
         const schema::PoolingFields& fields = plan_.job.pooling;
-        const std::int64_t dimensions = config_.embedder->dimensions;
-        if (fields.dimensions && *fields.dimensions > dimensions) {
-            return unexpected(error_at(ErrorCode::invalid_value, "dimensions",
-                                       fmt::format("field 'dimensions' is {}; this model allows 1 to {}", *fields.dimensions, dimensions)));
-        }
+        if (auto error = error_of_embedding(fields, *config_.embedder)) return unexpected(*std::move(error));
         plan_.normalized = fields.normalize.value_or(config_.embedder->normalized);
-        const auto before = prefix();
-        if (!before) return unexpected(before.error());
-        return add_each(*before);
+        return add_each(prefix());
     }
 
     // One prompt for each text.
@@ -165,13 +155,12 @@ private:
 
     // One prompt for each distinct text.
     Done add_compared() {
-        const auto before = prefix();
-        if (!before) return unexpected(before.error());
+        const std::string_view before = prefix();
         std::map<std::string_view, std::size_t> known;
         const auto request_of = [&](const std::string& place, std::string_view text) -> Expected<std::size_t, JobError> {
             const auto [found, is_new] = known.try_emplace(text, prompts_.size());
             if (is_new) {
-                if (auto done = add_text(place, *before, text); !done) return unexpected(done.error());
+                if (auto done = add_text(place, before, text); !done) return unexpected(done.error());
             }
             return found->second;
         };
@@ -248,10 +237,9 @@ private:
                                      plan_.work == Work::fill_mask ? "" : ", or give 'truncate_prompt_tokens': -1")));
         }
         if (config_.padding_id && std::ranges::find(prompt.tokens, *config_.padding_id) != prompt.tokens.end()) {
-            return unexpected(
-                error_at(ErrorCode::invalid_value, place,
-                         fmt::format("field '{}' has the padding token {}, which has no position in this model; leave it out", place,
-                                     encoder_.tokenizer().token_spelling(*config_.padding_id))));
+            return unexpected(error_at(ErrorCode::invalid_value, place,
+                                       fmt::format("field '{}' has the padding token {}, which has no position in this model; leave it out",
+                                                   place, encoder_.tokenizer().token_spelling(*config_.padding_id))));
         }
         prompts_.push_back(std::move(prompt));
         return {};
@@ -266,6 +254,20 @@ private:
 };
 
 }  // namespace
+
+std::optional<JobError> error_of_embedding(const schema::PoolingFields& fields, const engine::EmbedderConfig& embedder) {
+    if (fields.dimensions && *fields.dimensions > embedder.dimensions) {
+        return error_at(ErrorCode::invalid_value, "dimensions",
+                        fmt::format("field 'dimensions' is {}; this model allows 1 to {}", *fields.dimensions, embedder.dimensions));
+    }
+    if (!fields.prompt_name || find_prompt(embedder, *fields.prompt_name) != nullptr) return std::nullopt;
+    std::vector<std::string_view> names;
+    for (const auto& [known, text] : embedder.prompts) names.emplace_back(known);
+    return error_at(
+        ErrorCode::invalid_value, "prompt_name",
+        fmt::format("the model has no prompt '{}'; {}", *fields.prompt_name,
+                    names.empty() ? "it has none: put it before the texts" : fmt::format("it has: {}", fmt::join(names, ", "))));
+}
 
 Expected<std::vector<TokenizedPrompt>, JobError> pooled_prompts(const TextEncoder& encoder, const ModelConfig& config,
                                                                 std::optional<std::string> chat, ReplyPlan& plan) {

@@ -16,6 +16,9 @@ namespace lorry::consumer {
 Expected<std::vector<TokenizedPrompt>, schema::JobError> pooled_prompts(const TextEncoder& encoder, const engine::ModelConfig& config,
                                                                         std::optional<std::string> chat, ReplyPlan& plan);
 
+// Why the model cannot make such embeddings: it has fewer dimensions, or no prompt of that name. nullopt: it can.
+std::optional<schema::JobError> error_of_embedding(const schema::PoolingFields& fields, const engine::EmbedderConfig& embedder);
+
 // The prompt's part of the job's weight.
 JobWeight pooled_weight_of(const ReplyPlan& plan, const engine::ModelConfig& config, const TokenizedPrompt& prompt);
 

@@ -2,7 +2,6 @@
 #include "consumer/file/reader.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -29,8 +28,8 @@ struct Signature {
 };
 constexpr Signature signatures[] = {
     {engine::lfs_pointer_start, engine::lfs_pointer_error},
-    {"\x1F\x8B", "the file is compressed with gzip; decompress it with gunzip"},
-    {"\x28\xB5\x2F\xFD", "the file is compressed with zstd; decompress it with unzstd"},
+    {"\x1F\x8B", "the file is compressed with gzip inside a compressed file; decompress it once"},
+    {"\x28\xB5\x2F\xFD", "the file is compressed with zstd inside a compressed file; decompress it once"},
     {"\xFD\x37zXZ", "the file is compressed with xz; decompress it with unxz"},
     {"PK\x03\x04", "the file is a ZIP archive or an Excel workbook; save the table as CSV in UTF-8"},
     {"\xFF\xFE", "the file is UTF-16; save it as UTF-8"},
@@ -58,18 +57,8 @@ std::string_view mistaken_file(std::string_view start, RecordFormat format) {
 
 }  // namespace
 
-bool is_standard_input(const std::filesystem::path& file) { return file == "-"; }
-
-FileReader::FileReader(const std::filesystem::path& file, RecordFormat format, std::size_t record_bytes_max)
-    : name_(is_standard_input(file) ? "standard input" : file.string()),
-      format_(format),
-      record_bytes_max_(record_bytes_max),
-      buffer_(std::make_unique<char[]>(buffer_bytes)) {
-    descriptor_ = is_standard_input(file) ? ::dup(STDIN_FILENO) : ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) fail_file(name_, "opened");
-}
-
-FileReader::~FileReader() { ::close(descriptor_); }
+FileReader::FileReader(const std::filesystem::path& file, FileFormat format, std::size_t record_bytes_max)
+    : format_(format), record_bytes_max_(record_bytes_max), bytes_(file), buffer_(std::make_unique<char[]>(buffer_bytes)) {}
 
 std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
     while (!at_end_) {
@@ -80,11 +69,11 @@ std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
             if (!blank) return record;
         } else if (end_seen_ && buffer_begin_ == buffer_end_) {
             at_end_ = true;
-            if (format_ == RecordFormat::csv && quote_ == Quote::inside) {
+            if (format_.records == RecordFormat::csv && quote_ == Quote::inside) {
                 throw InputError(
                     fmt::format("{}: the quote that opens a field in line {} is never closed, so everything up to line {} would be one "
                                 "row: close it, or write it twice in a quoted field if it belongs to the text",
-                                name_, quote_line_, line_));
+                                bytes_.name(), quote_line_, line_));
             }
             if (started_ && !blank_) return take();
         }
@@ -94,18 +83,16 @@ std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
 
 // Returns false when nothing arrived within the timeout.
 bool FileReader::fill(std::chrono::milliseconds timeout) {
-    pollfd waited{.fd = descriptor_, .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&waited, 1, static_cast<int>(timeout.count()));
-    if (ready == 0 || (ready < 0 && errno == EINTR)) return false;
     const bool at_start = line_ == 1 && !started_ && buffer_end_ == 0;
-    buffer_begin_ = buffer_end_ = 0;
+    std::size_t filled = 0;
     do {
-        const ssize_t got = ::read(descriptor_, buffer_.get() + buffer_end_, buffer_bytes - buffer_end_);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) fail_file(name_, "read");
-        if (got == 0) end_seen_ = true;
-        buffer_end_ += static_cast<std::size_t>(got);
-    } while (at_start && !end_seen_ && buffer_end_ < schema::byte_order_mark.size());
+        const auto got = bytes_.read({buffer_.get() + filled, buffer_bytes - filled}, timeout);
+        if (!got && filled == 0) return false;
+        end_seen_ = got == std::size_t{0};
+        filled += got.value_or(0);
+    } while (at_start && !end_seen_ && filled < schema::byte_order_mark.size());
+    buffer_begin_ = 0;
+    buffer_end_ = filled;
     if (at_start && std::string_view(buffer_.get(), buffer_end_).starts_with(schema::byte_order_mark))
         buffer_begin_ = schema::byte_order_mark.size();
     if (at_start) check_start();
@@ -113,8 +100,8 @@ bool FileReader::fill(std::chrono::milliseconds timeout) {
 }
 
 void FileReader::check_start() const {
-    const std::string_view error = mistaken_file({buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_}, format_);
-    if (!error.empty()) throw InputError(fmt::format("{}: {}", name_, error));
+    const std::string_view error = mistaken_file({buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_}, format_.records);
+    if (!error.empty()) throw InputError(fmt::format("{}: {}", bytes_.name(), error));
 }
 
 // Moves bytes from the buffer into the record; returns true when the record is complete.
@@ -127,7 +114,7 @@ bool FileReader::scan() {
         started_ = true;
         record_.line = line_;
     }
-    if (format_ == RecordFormat::lines) {
+    if (format_.records == RecordFormat::lines) {
         at = std::find(begin, end, '\n');
         complete = at != end;
         if (complete) ++line_;
@@ -143,7 +130,7 @@ bool FileReader::scan() {
             } else if (byte == '\n') {
                 complete = true;
             } else {
-                quote_ = byte == ',' ? Quote::field_start : Quote::outside;
+                quote_ = byte == format_.delimiter ? Quote::field_start : Quote::outside;
             }
         }
         if (complete) --at;
@@ -160,6 +147,7 @@ bool FileReader::scan() {
 FileRecord FileReader::take() {
     FileRecord record = std::move(record_);
     if (!record.cut && record.text.ends_with('\r')) record.text.pop_back();
+    if (format_.encoding != TextEncoding::utf8) record.text = to_utf8(record.text, format_.encoding);
     record_ = {};
     blank_ = true;
     started_ = false;
@@ -167,12 +155,12 @@ FileRecord FileReader::take() {
     return record;
 }
 
-FileSummary summarize_file(const std::filesystem::path& file, RecordFormat format) {
+FileSummary summarize_file(const std::filesystem::path& file, FileFormat format) {
     FileSummary summary;
     {
         FileReader reader(file, format, 0);
         while (const auto record = reader.next(std::chrono::milliseconds(1000))) ++summary.records;
-        if (format == RecordFormat::csv && summary.records > 0) --summary.records;
+        if (format.records == RecordFormat::csv && summary.records > 0) --summary.records;
     }
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) fail_file(file, "opened");

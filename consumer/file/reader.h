@@ -1,4 +1,5 @@
 // Reads an input file as records: the lines of a JSONL file, or the records of a CSV file (RFC 4180: a quoted field may contain line ends).
+// Files that are compressed with gzip or zstd are unpacked on the way (input_bytes.h).
 // Called by source.cpp, sink.cpp and by `run`, `submit` and `bench loss`. One thread.
 #pragma once
 
@@ -9,9 +10,18 @@
 #include <optional>
 #include <string>
 
+#include "consumer/file/encoding.h"
+#include "consumer/file/input_bytes.h"
+
 namespace lorry::consumer {
 
 enum class RecordFormat : std::uint8_t { lines, csv };
+
+struct FileFormat {
+    RecordFormat records = RecordFormat::lines;
+    char delimiter = ',';  // between the fields of a CSV record
+    TextEncoding encoding = TextEncoding::utf8;
+};
 
 struct FileRecord {
     std::int64_t line = 0;  // the line of the file where the record begins, from 1; identifies the record
@@ -19,20 +29,16 @@ struct FileRecord {
     bool cut = false;       // longer than the limit; the rest was skipped
 };
 
-// True for "-", the file name that means standard input.
-bool is_standard_input(const std::filesystem::path& file);
-
 class FileReader {
 public:
     // Throws std::runtime_error naming the file when it cannot be opened. Skips a byte order mark at the start.
-    FileReader(const std::filesystem::path& file, RecordFormat format, std::size_t record_bytes_max);
-    ~FileReader();
+    FileReader(const std::filesystem::path& file, FileFormat format, std::size_t record_bytes_max);
     FileReader(const FileReader&) = delete;
     FileReader& operator=(const FileReader&) = delete;
 
     // The next record that is not blank. nullopt at the end, or if nothing arrived within the timeout (standard input only). Throws
-    // std::runtime_error when the file cannot be read, and InputError when a CSV file ends inside a quoted field, or when the file is
-    // recognized as something else: compressed, UTF-16, a JSON array.
+    // std::runtime_error when the file cannot be read, and InputError when a CSV file ends inside a quoted field, when compressed data is
+    // damaged, or when the file is recognized as something else: a workbook, UTF-16, a JSON array.
     std::optional<FileRecord> next(std::chrono::milliseconds timeout);
     bool is_at_end() const { return at_end_; }
 
@@ -42,10 +48,9 @@ private:
     bool scan();
     FileRecord take();
 
-    const std::string name_;
-    const RecordFormat format_;
+    const FileFormat format_;
     const std::size_t record_bytes_max_;
-    int descriptor_ = -1;
+    InputBytes bytes_;
     std::unique_ptr<char[]> buffer_;
     std::size_t buffer_begin_ = 0;  // unread bytes are [buffer_begin_, buffer_end_)
     std::size_t buffer_end_ = 0;
@@ -64,11 +69,11 @@ private:
 
 // Summary of a whole input, read once at the start, so that progress is exact and a changed file is noticed.
 struct FileSummary {
-    std::int64_t bytes = 0;
+    std::int64_t bytes = 0;    // as they are in the file: compressed or not
     std::int64_t records = 0;  // without blank records and a CSV file's header
     std::string hash;          // xxh128 of the bytes, 32 hex digits
 };
 // Throws like FileReader::next().
-FileSummary summarize_file(const std::filesystem::path& file, RecordFormat format);
+FileSummary summarize_file(const std::filesystem::path& file, FileFormat format);
 
 }  // namespace lorry::consumer

@@ -102,7 +102,7 @@ std::string FileSink::line_of(const Outcome& outcome) const {
     return options_.table->output_row(row_of(letter.headers), letter);
 }
 
-std::int64_t drop_failed(const std::filesystem::path& output, RecordFormat format) {
+std::int64_t drop_failed(const std::filesystem::path& output, FileFormat format) {
     const std::filesystem::path journal_file = journal_of(output);
     const JournalContent content = read_journal(journal_file);
     const std::filesystem::path new_output = with_suffix(output, rewritten);
@@ -125,7 +125,7 @@ std::int64_t drop_failed(const std::filesystem::path& output, RecordFormat forma
             kept.clear();
             pending.clear();
         };
-        if (format == RecordFormat::csv) {
+        if (format.records == RecordFormat::csv) {
             if (const auto header = reader.next(std::chrono::seconds(60))) pending = header->text + "\n";
         }
         for (const JournalEntry& entry : content.entries) {

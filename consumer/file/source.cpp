@@ -22,7 +22,8 @@ std::optional<std::string> custom_id_of(const schema::JobRecord& record) { retur
 
 FileSource::FileSource(FileSourceOptions options)
     : options_(std::move(options)), reader_(options_.file, options_.format, options_.record_bytes_max) {
-    if (options_.format == RecordFormat::csv) reader_.next(std::chrono::seconds(60));  // skips the header, which the table has already read
+    if (options_.format.records == RecordFormat::csv)
+        reader_.next(std::chrono::seconds(60));  // skips the header, which the table has already read
 }
 
 std::vector<Delivery> FileSource::poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler&) {
@@ -87,10 +88,10 @@ void FileSource::close(RevocationHandler& handler, Clock::time_point deadline) {
     handler.drain({{.topic = options_.topic, .partition = 0, .epoch = 0}}, deadline);
 }
 
-RecordSet spread_sample(const std::filesystem::path& file, RecordFormat format, std::int64_t count, std::int64_t total) {
+RecordSet spread_sample(const std::filesystem::path& file, FileFormat format, std::int64_t count, std::int64_t total) {
     RecordSet chosen;
     FileReader reader(file, format, 0);
-    if (format == RecordFormat::csv) reader.next(std::chrono::seconds(60));
+    if (format.records == RecordFormat::csv) reader.next(std::chrono::seconds(60));
     // Picks a random record of each stretch, because files often repeat themselves every so many lines.
     std::mt19937_64 random(sample_seed);
     const std::int64_t stretches = std::min(count, total);

@@ -17,7 +17,7 @@ namespace lorry::consumer {
 struct FileSourceOptions {
     std::filesystem::path file;  // "-": standard input
     std::string topic;           // the file's name
-    RecordFormat format = RecordFormat::lines;
+    FileFormat format;
     std::size_t record_bytes_max = 64 << 20;  // longer records are cut and refused
     const Table* table = nullptr;             // records are rows, not jobs; must outlive the source
     RecordSet done;                           // records to skip
@@ -55,6 +55,6 @@ private:
 };
 
 // Chooses `count` of the file's `total` non-blank records, spread evenly; always the same ones. For --sample.
-RecordSet spread_sample(const std::filesystem::path& file, RecordFormat format, std::int64_t count, std::int64_t total);
+RecordSet spread_sample(const std::filesystem::path& file, FileFormat format, std::int64_t count, std::int64_t total);
 
 }  // namespace lorry::consumer

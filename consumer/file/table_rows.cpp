@@ -1,8 +1,7 @@
-// Parses the template and the rows, and writes rows with their results.
+// Parses the rows, makes their jobs, and writes rows with their results.
 #include "consumer/file/table_rows.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <set>
 #include <span>
@@ -11,6 +10,7 @@
 
 #include "consumer/file/listed.h"
 #include "consumer/file/table_csv.h"
+#include "consumer/pooled_prompts.h"
 #include "schema/codec_error.h"
 
 namespace lorry::consumer {
@@ -39,26 +39,19 @@ struct Table::Row {
 };
 
 struct Table::Answer {
-    std::string result;  // text or label
-    std::optional<double> probability;
+    std::vector<Json> results;  // [columns of the task]; empty: there is an error
     std::string error;
 };
 
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-    while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-    while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-    return text;
-}
-
 constexpr std::size_t names_shown = 20;  // limited, because each of a million rows may repeat it
 
 // A guess why a header lacks a column.
 std::string hint_at(const std::vector<std::string>& header, const std::string& missing) {
-    for (const auto& [separator, name] : {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "vertical bars")}) {
-        if (header.size() == 1 && header.front().find(separator) != std::string::npos) {
-            return fmt::format("; they seem to be separated by {}: save the table with commas", name);
+    for (const CsvDelimiter& delimiter : csv_delimiters()) {
+        if (header.size() == 1 && header.front().find(delimiter.byte) != std::string::npos) {
+            return fmt::format("; they seem to be separated by {}: give --delimiter '{}'", delimiter.plural, delimiter.word);
         }
     }
     const bool padded = std::ranges::any_of(header, [&](const std::string& name) { return name != missing && trimmed(name) == missing; });
@@ -69,10 +62,19 @@ schema::JobError bad_row(schema::ErrorCode code, std::string param, std::string 
     return {.code = code, .param = std::move(param), .message = std::move(message)};
 }
 
-// What each row asks.
-schema::Endpoint endpoint_of(const TableOptions& options) {
-    if (!options.choices.empty()) return schema::Endpoint::classify;
-    return options.chat ? schema::Endpoint::chat_completions : schema::Endpoint::completions;
+std::string not_utf8(std::int64_t line) {
+    return fmt::format("line {} is not UTF-8: save the table in that encoding, or name its own with --encoding (windows-1252, latin-1)",
+                       line);
+}
+
+RowTemplate template_of(const TableOptions& options) {
+    return options.text_column ? RowTemplate::of_column(*options.text_column) : RowTemplate(options.prompt_template);
+}
+
+// A result in a CSV field.
+std::string cell_of(const ResultColumn& column, const Json& value) {
+    if (const std::string* text = value.as_string()) return *text;
+    return column.rounded ? fmt::format("{:.6f}", value.as_number().value_or(0.0)) : value.dump();
 }
 
 // A JSON field as text, as the template inserts it.
@@ -83,55 +85,26 @@ std::string text_of(const Json& value) {
 
 }  // namespace
 
-RowTemplate::RowTemplate(std::string_view text) {
-    if (!schema::is_valid_utf8(text)) throw InputError("the template is not UTF-8: save it in that encoding");
-    Piece piece;
-    std::map<std::string_view, std::size_t> known;  // column → index of columns_
-    std::int64_t line = 1;                          // of text[counted]
-    std::size_t counted = 0;
-    std::size_t at = 0;
-    while (at < text.size()) {
-        const std::size_t open = text.find("{{", at);
-        piece.text += text.substr(at, open == std::string_view::npos ? open : open - at);
-        if (open == std::string_view::npos) break;
-        if (text.substr(open).starts_with("{{{{")) {
-            piece.text += "{{";
-            at = open + 4;
-            continue;
-        }
-        const std::size_t close = text.find("}}", open);
-        line += std::ranges::count(text.substr(counted, open - counted), '\n');
-        counted = open;
-        if (close == std::string_view::npos) {
-            throw InputError(fmt::format("the template opens a placeholder in line {} and never closes it: write {{{{ column }}}}", line));
-        }
-        const std::string_view column = trimmed(text.substr(open + 2, close - open - 2));
-        if (column.empty()) throw InputError(fmt::format("the template has an empty placeholder in line {}: name a column", line));
-        const auto [place, is_new] = known.try_emplace(column, columns_.size());
-        if (is_new) columns_.emplace_back(column);
-        piece.column = place->second;
-        pieces_.push_back(std::move(piece));
-        piece = {};
-        at = close + 2;
-    }
-    pieces_.push_back(std::move(piece));
-}
-
 Table::Table(TableOptions options, std::string_view header)
-    : options_(std::move(options)), endpoint_(schema::row_of(endpoint_of(options_))), template_(options_.prompt_template) {
-    added_ =
-        options_.choices.empty() ? std::vector<std::string>{"result", "error"} : std::vector<std::string>{"label", "probability", "error"};
-    for (std::string& name : added_) name.insert(0, options_.result_prefix);
+    : options_(std::move(options)),
+      task_(row_of(options_.task)),
+      endpoint_(schema::row_of(options_.chat ? task_.chat_endpoint.value_or(task_.endpoint) : task_.endpoint)),
+      template_(template_of(options_)) {
+    for (const ResultColumn& column : task_.columns) added_.push_back(options_.result_prefix + std::string(column.name));
+    added_.push_back(options_.result_prefix + "error");
     if (template_.columns().empty()) {
         throw InputError("the template uses no column, so every row would ask the same: write {{ column }} where a row's text belongs");
     }
     if (!options_.csv) return;
-    if (!schema::is_valid_utf8(header) || header.find('\0') != std::string_view::npos) {
-        throw InputError("the table is not UTF-8: save it in that encoding");
-    }
-    auto names = parse_csv_record(header);
+    if (!schema::is_valid_utf8(header)) throw InputError("the table's header, " + not_utf8(1));
+    if (header.find('\0') != std::string_view::npos) throw InputError("the table's header has a NUL byte: save the table as UTF-8");
+    auto names = parse_csv_record(header, options_.delimiter);
     if (!names) throw InputError("the table's first line, its header, is not CSV: " + names.error());
     header_ = std::move(*names);
+    check_columns();
+}
+
+void Table::check_columns() const {
     if (const auto name = repeated(header_))
         throw InputError(fmt::format("the table has two columns named '{}': rename one", schema::shortened(*name)));
     const std::set<std::string_view> columns(header_.begin(), header_.end());
@@ -140,9 +113,10 @@ Table::Table(TableOptions options, std::string_view header)
         throw InputError(fmt::format("{} the column '{}', which the table does not have; it has: {}{}", who, schema::shortened(name),
                                      listed(header_, names_shown), hint_at(header_, name)));
     };
-    need("--id names", options_.id_column);
+    if (!options_.id_column.empty()) need("--id names", options_.id_column);
     if (options_.model_column) need("--adapter-column names", *options_.model_column);
-    for (const std::string& name : template_.columns()) need("the template asks for", name);
+    if (options_.second_column) need("--text-2 names", *options_.second_column);
+    for (const std::string& name : template_.columns()) need(template_.asks(), name);
     for (const std::string& name : added_) {
         if (columns.contains(name)) {
             throw InputError(fmt::format("the table already has a column '{}': give --result-prefix", schema::shortened(name)));
@@ -151,36 +125,68 @@ Table::Table(TableOptions options, std::string_view header)
 }
 
 std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) const {
-    const auto refuse = [&](schema::ErrorCode code, std::string param, std::string message) {
-        delivery.refusal = bad_row(code, std::move(param), std::move(message));
-    };
+    const std::int64_t number = delivery.record.source.offset + 1;
     const auto parsed = parse(row);
-    const std::string* id = parsed ? parsed->find(options_.id_column) : nullptr;
+    const std::string number_text = std::to_string(number);
+    const std::string* id = parsed ? (options_.id_column.empty() ? &number_text : parsed->find(options_.id_column)) : nullptr;
     std::optional<std::string> empty;
     Json line = Json::Object();
     if (id != nullptr && schema::is_valid_utf8(*id)) line.set("custom_id", *id);
     if (!parsed) {
-        refuse(schema::ErrorCode::invalid_row, "", parsed.error());
+        const bool is_text = options_.csv || schema::is_valid_utf8(row);
+        delivery.refusal = bad_row(schema::ErrorCode::invalid_row, "", is_text ? parsed.error() : not_utf8(number));
     } else if (id == nullptr || id->empty()) {
-        refuse(schema::ErrorCode::invalid_row, options_.id_column,
-               fmt::format("the row's '{}', which names it, is {}: fill that column", options_.id_column,
-                           id == nullptr ? "missing" : "empty"));
-    } else if (auto prompt = template_.fill([&](const std::string& column) { return parsed->find(column); }); !prompt) {
-        refuse(schema::ErrorCode::missing_column, "",
-               fmt::format("{}; it has: {}", prompt.error(), schema::repair_utf8(listed(parsed->names(), names_shown))));
-    } else if (!schema::is_valid_utf8(*prompt) || !schema::is_valid_utf8(*id)) {
-        refuse(schema::ErrorCode::invalid_text, "", "the row is not UTF-8: save the table in that encoding");
+        delivery.refusal = bad_row(schema::ErrorCode::invalid_row, options_.id_column,
+                                   fmt::format("the row's '{}', which names it, is {}: fill that column", options_.id_column,
+                                               id == nullptr ? "missing" : "empty"));
+    } else if (!schema::is_valid_utf8(*id)) {
+        delivery.refusal = bad_row(schema::ErrorCode::invalid_text, "", not_utf8(number));
+    } else if (auto error = add_job(*parsed, number, line)) {
+        delivery.refusal = std::move(error);
     } else {
-        line.set("method", "POST");
-        line.set("url", endpoint_.url);
-        line.set("body", body_of(*parsed, std::move(*prompt)));
-        for (const std::string& column : template_.columns()) {
+        std::vector<std::string> columns = template_.columns();
+        if (options_.second_column) columns.push_back(*options_.second_column);
+        for (const std::string& column : columns) {
             if (!empty && trimmed(*parsed->find(column)).empty()) empty = column;
         }
     }
     delivery.record.value = line.dump();
     delivery.record.headers.emplace_back(row_header, std::move(row));
     return empty;
+}
+
+std::optional<schema::JobError> Table::add_job(const Row& row, std::int64_t line_number, Json& line) const {
+    const auto lacks = [&](const std::string& what) {
+        return bad_row(schema::ErrorCode::missing_column, "",
+                       fmt::format("{}; it has: {}", what, schema::repair_utf8(listed(row.names(), names_shown))));
+    };
+    auto prompt = template_.fill([&](const std::string& column) { return row.find(column); });
+    if (!prompt) return lacks(prompt.error());
+    bool is_text = schema::is_valid_utf8(*prompt);
+    if (options_.second_column) {
+        const std::string* second = row.find(*options_.second_column);
+        if (second == nullptr) return lacks("the row has no column '" + *options_.second_column + "', which --text-2 names");
+        is_text = is_text && schema::is_valid_utf8(*second);
+    }
+    if (!is_text) return bad_row(schema::ErrorCode::invalid_text, "", not_utf8(line_number));
+    line.set("method", "POST");
+    line.set("url", endpoint_.url);
+    line.set("body", body_of(row, std::move(*prompt)));
+    return std::nullopt;
+}
+
+std::optional<std::string> Table::error_of_model(const ModelName& model, const engine::ModelConfig& config) const {
+    std::vector<std::pair<std::string, std::string>> fields;
+    if (options_.second_column) fields.emplace_back(*options_.second_column, "text");
+    Json line = Json::object({{"custom_id", "row"}, {"url", endpoint_.url}, {"body", body_of(Row(std::move(fields)), "text")}});
+    const auto job = schema::parse_job({.source = {}, .key = {}, .value = line.dump(), .headers = {}, .timestamp = {}}, {});
+    if (!job) return job.error().error.message;
+    const auto work = work_of(*job, model, config);
+    if (!work && work.error().code == schema::ErrorCode::unsupported_by_model) return work.error().message;
+    if (!work || !is_work_of(options_.task, *work)) return fmt::format("this model cannot {}; it {}", task_.what, abilities_of(config));
+    if (*work != Work::embed) return std::nullopt;
+    const auto error = error_of_embedding(job->pooling, *config.embedder);
+    return error ? std::optional(error->message) : std::nullopt;
 }
 
 const std::string* Table::name_taken_in(const Json& row) const {
@@ -199,16 +205,18 @@ Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
         for (const auto& [name, value] : *json->as_object()) named.emplace_back(name, text_of(value));
         return Row(std::move(named));
     }
-    auto fields = parse_csv_record(row);
+    auto fields = parse_csv_record(row, options_.delimiter);
     if (!fields) return unexpected(fields.error());
     if (fields->size() != header_.size()) {
         std::string message = fmt::format("the row has {} fields, the header {}", fields->size(), header_.size());
         if (fields->size() > header_.size()) {
             const std::span<const std::string> beyond = std::span(*fields).subspan(header_.size());
-            message += fmt::format("; after the last column it has: {} (a field with a comma in it must be quoted)",
-                                   schema::shortened(schema::repair_utf8(encode_csv_record(beyond))));
+            message += fmt::format("; after the last column it has: {} (a field with a {} in it must be quoted)",
+                                   schema::shortened(schema::repair_utf8(encode_csv_record(beyond, options_.delimiter))),
+                                   row_of_delimiter(options_.delimiter).name);
         } else {
-            message += "; add a comma for each missing field (a field with a line break in it must be quoted)";
+            message += fmt::format("; add a {} for each missing field (a field with a line break in it must be quoted)",
+                                   row_of_delimiter(options_.delimiter).name);
         }
         return unexpected(std::move(message));
     }
@@ -219,7 +227,7 @@ Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
 Json Table::body_of(const Row& row, std::string prompt) const {
     const std::string* model = options_.model_column ? row.find(*options_.model_column) : nullptr;
     Json body = Json::object({{"model", model == nullptr || model->empty() ? options_.model : schema::repair_utf8(*model)}});
-    if (options_.chat) {
+    if (options_.chat && task_.chat_endpoint) {
         Json::Array messages;
         if (!options_.system.empty()) messages.push_back(Json::object({{"role", "system"}, {"content", options_.system}}));
         messages.push_back(Json::object({{"role", "user"}, {"content", std::move(prompt)}}));
@@ -227,12 +235,13 @@ Json Table::body_of(const Row& row, std::string prompt) const {
     } else {
         body.set(std::string(endpoint_.prompt_field), std::move(prompt));
     }
-    if (!options_.choices.empty()) {
-        body.set("choices", Json::Array(options_.choices.begin(), options_.choices.end()));
-    } else {
+    if (options_.second_column) body.set("text_2", *row.find(*options_.second_column));
+    if (!options_.choices.empty()) body.set("choices", Json::Array(options_.choices.begin(), options_.choices.end()));
+    if (options_.task == RowTask::answer) {
         body.set("temperature", options_.temperature);
         if (options_.max_tokens) body.set("max_tokens", *options_.max_tokens);
     }
+    for (const auto& [name, value] : options_.fields) body.set(name, value);
     return body;
 }
 
@@ -240,33 +249,17 @@ std::string Table::output_header() const {
     if (!options_.csv) return {};
     std::vector<std::string> names = header_;
     names.insert(names.end(), added_.begin(), added_.end());
-    return encode_csv_record(names) + "\n";
+    return encode_csv_record(names, options_.delimiter) + "\n";
 }
 
 std::string Table::output_row(std::string_view row, const schema::Completion& completion) const {
     Answer answer;
-    const auto text_at = [](const Json* object, std::string_view key) {
-        const Json* value = object == nullptr ? nullptr : object->find(key);
-        return value == nullptr || !value->is_string() ? std::string() : *value->as_string();
-    };
     if (completion.state != schema::JobState::completed) {
         answer.error = schema::error_text(completion);
     } else {
         const Json* list = completion.body.find(endpoint_.list_key);
         CHECK(list != nullptr && list->as_array() != nullptr && !list->as_array()->empty(), "a completion has an answer");
-        const Json& first = list->as_array()->front();
-        if (endpoint_.generation) {
-            switch (endpoint_.generation->shape) {
-                case schema::TextShape::message: answer.result = text_at(first.find("message"), "content"); break;
-                case schema::TextShape::text: answer.result = text_at(&first, "text"); break;
-            }
-        } else {
-            answer.result = text_at(&first, "label");
-            answer.probability = 0.0;
-            for (const Json& probability : *first.find("probs")->as_array()) {
-                answer.probability = std::max(*answer.probability, probability.as_number().value_or(0.0));
-            }
-        }
+        for (const ResultColumn& column : task_.columns) answer.results.push_back(column.read(list->as_array()->front()));
     }
     return encode(row, answer);
 }
@@ -275,30 +268,29 @@ std::string Table::output_row(std::string_view row, const schema::DeadLetter& le
     const std::int64_t first = letter.source.offset + 1;
     const auto more = std::ranges::count(row, '\n');  // a stray quote makes the following lines part of this row
     const std::string where = more == 0 ? fmt::format("line {}", first) : fmt::format("lines {} to {}", first, first + more);
-    return encode(row,
-                  {.result = {},
-                   .probability = {},
-                   .error = fmt::format("{}: {}: {}", name_of(letter.error.code), where, letter.error.message)});
+    return encode(row, {.results = {}, .error = fmt::format("{}: {}: {}", name_of(letter.error.code), where, letter.error.message)});
 }
 
 std::string Table::encode(std::string_view row, const Answer& answer) const {
+    const bool has_results = answer.error.empty();
     if (!options_.csv) {
         auto parsed = Json::parse(row);
         const bool is_kept = parsed && parsed->is_object() && name_taken_in(*parsed) == nullptr;
         Json line = is_kept ? std::move(*parsed) : Json::object({{"row", schema::repair_utf8(row)}});
-        line.set(added_.front(), answer.error.empty() ? Json(answer.result) : Json());
-        if (added_.size() == 3) line.set(added_[1], answer.probability);
-        line.set(added_.back(), answer.error.empty() ? Json() : Json(answer.error));
+        for (std::size_t i = 0; i < task_.columns.size(); ++i) line.set(added_[i], has_results ? answer.results[i] : Json());
+        line.set(added_.back(), has_results ? Json() : Json(answer.error));
         return line.dump() + "\n";
     }
     // A row that is not valid CSV keeps its text in the first column; if it swallowed following lines, only its own line. The error shows
     // where text without a column begins.
-    std::vector<std::string> fields = parse_csv_record(row).value_or(std::vector{std::string(row.substr(0, row.find('\n')))});
+    std::vector<std::string> fields =
+        parse_csv_record(row, options_.delimiter).value_or(std::vector{std::string(row.substr(0, row.find('\n')))});
     fields.resize(header_.size());
-    fields.push_back(answer.result);
-    if (added_.size() == 3) fields.push_back(answer.probability ? fmt::format("{:.6f}", *answer.probability) : std::string());
+    for (std::size_t i = 0; i < task_.columns.size(); ++i) {
+        fields.push_back(has_results ? cell_of(task_.columns[i], answer.results[i]) : std::string());
+    }
     fields.push_back(answer.error);
-    return encode_csv_record(fields) + "\n";
+    return encode_csv_record(fields, options_.delimiter) + "\n";
 }
 
 }  // namespace lorry::consumer

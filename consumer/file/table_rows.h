@@ -1,5 +1,5 @@
-// Runs a prompt over each row of a table: a CSV file or JSONL objects, and a prompt template with {{ column }} placeholders. Rows become
-// job lines (source.cpp), completions become rows with the results beside the input's columns (sink.cpp). Set up by `lorry run --template`.
+// Runs a task (table_task.h) over each row of a table: a CSV file or JSONL objects, and a prompt template with {{ column }} placeholders.
+// Rows become job lines (source.cpp), completions become rows with the results beside the input's columns (sink.cpp). Made by `lorry run`.
 // Constant after construction; any thread.
 #pragma once
 
@@ -10,55 +10,29 @@
 #include <vector>
 
 #include "consumer/file/error.h"
+#include "consumer/file/row_template.h"
+#include "consumer/file/table_task.h"
 #include "consumer/seams.h"
 
 namespace lorry::consumer {
 
-// Text with {{ column }} placeholders. "{{{{" stands for a literal "{{".
-class RowTemplate {
-public:
-    // Throws InputError if the text is not UTF-8, and naming the line of an unclosed or empty placeholder.
-    explicit RowTemplate(std::string_view text);
-    // The columns that it names, each once, in the order of their first places.
-    const std::vector<std::string>& columns() const { return columns_; }
-
-    // Fills in fields from `field_of(column)`, which returns nullptr if the row lacks the column. The error names the column.
-    template <typename FieldOf>
-    Expected<std::string, std::string> fill(const FieldOf& field_of) const {
-        std::vector<const std::string*> fields;  // [columns]
-        for (const std::string& column : columns_) {
-            fields.push_back(field_of(column));
-            if (fields.back() == nullptr) return unexpected("the row has no column '" + column + "', which the template asks for");
-        }
-        std::string text;
-        for (const Piece& piece : pieces_) {
-            text += piece.text;
-            if (piece.column) text += *fields[*piece.column];
-        }
-        return text;
-    }
-
-private:
-    struct Piece {
-        std::string text;
-        std::optional<std::size_t> column;  // the column that follows the text, an index of columns_
-    };
-    std::vector<Piece> pieces_;
-    std::vector<std::string> columns_;
-};
-
 struct TableOptions {
+    RowTask task = RowTask::answer;
     bool csv = false;  // otherwise JSONL objects
-    std::string id_column;
+    char delimiter = ',';
+    std::string id_column;  // empty: a row is identified by the number of its line
     std::string prompt_template;
-    std::string system;                // empty: none; for chats only
-    std::vector<std::string> choices;  // if not empty, rows are classified
-    bool chat = true;                  // the prompt is a user's message, otherwise plain text
+    std::optional<std::string> text_column;    // the prompt is its field, in place of prompt_template
+    std::optional<std::string> second_column;  // score: the text to compare the prompt with
+    std::string system;                        // empty: none; for chats only
+    std::vector<std::string> choices;          // choose and zero_shot
+    bool chat = true;                          // answer and choose: the prompt is a user's message, otherwise plain text
     std::string model = "base";
     std::optional<std::string> model_column;  // column with each row's model; empty fields mean `model`
-    std::optional<std::int64_t> max_tokens;
-    double temperature = 0.0;
-    std::string result_prefix;  // prefix of the added columns' names
+    std::optional<std::int64_t> max_tokens;   // answer
+    double temperature = 0.0;                 // answer
+    schema::Json::Object fields;              // more fields of each job's body
+    std::string result_prefix;                // prefix of the added columns' names
 };
 
 // The header in which a delivered record carries its row to the sink.
@@ -73,27 +47,34 @@ public:
     // Fills in value, headers and, if the row is bad, `refusal` of a delivery whose source is set. Returns a column that the template uses
     // and that is empty in this row, if the row is not refused: the prompt is usable, but hardly what was meant.
     std::optional<std::string> read_row(std::string row, Delivery& delivery) const;
+    // Why the model cannot do what the rows ask; nullopt: it can. Every row asks the same, so this is found out before any runs.
+    std::optional<std::string> error_of_model(const ModelName& model, const engine::ModelConfig& config) const;
     // The output's first line, with line end; empty for JSONL.
     std::string output_header() const;
     // The row with its result, with line end.
     std::string output_row(std::string_view row, const schema::Completion& completion) const;
     std::string output_row(std::string_view row, const schema::DeadLetter& letter) const;
+    // What identifies rows, for messages.
     const std::string& id_column() const { return options_.id_column; }
 
 private:
     struct Row;
     struct Answer;
+    void check_columns() const;
     Expected<Row, std::string> parse(std::string_view row) const;
     // The first of added_ that a JSON row has as a member of its own; nullptr: none.
     const std::string* name_taken_in(const schema::Json& row) const;
+    // Adds the job that the row asks for to a line that has its id.
+    std::optional<schema::JobError> add_job(const Row& row, std::int64_t line_number, schema::Json& line) const;
     schema::Json body_of(const Row& row, std::string prompt) const;
     std::string encode(std::string_view row, const Answer& answer) const;
 
     TableOptions options_;
+    const RowTaskRow& task_;
     const schema::EndpointRow endpoint_;
     RowTemplate template_;
     std::vector<std::string> header_;  // CSV
-    std::vector<std::string> added_;   // names of the result columns
+    std::vector<std::string> added_;   // names of the result columns, and of the one with the error
 };
 
 }  // namespace lorry::consumer

@@ -19,7 +19,7 @@ namespace {
 std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, std::int64_t jobs_max, const EngineSetup& setup,
                                            const AdapterFolders& adapters) {
     std::vector<engine::Request> requests;
-    consumer::FileReader reader(jobs, consumer::RecordFormat::lines, std::size_t{1} << 20);
+    consumer::FileReader reader(jobs, {}, std::size_t{1} << 20);
     for (std::int64_t read = 0; read < jobs_max;) {
         const auto record = reader.next(std::chrono::seconds(60));
         if (!record) break;

@@ -62,7 +62,7 @@ JobFile::~JobFile() {
 }
 
 void JobFile::rewind() {
-    reader_ = std::make_unique<consumer::FileReader>(path_, consumer::RecordFormat::lines, job_bytes_max_);
+    reader_ = std::make_unique<consumer::FileReader>(path_, consumer::FileFormat{}, job_bytes_max_);
     ids_ = {};
 }
 

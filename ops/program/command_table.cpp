@@ -27,7 +27,8 @@ constexpr std::array commands = {
                "  lorry worker --model models/base --adapters models/adapters --brokers kafka:9092", make_worker_command},
     CommandRow{"run", "run the jobs of a file, without Kafka",
                "  lorry run jobs.jsonl -o results.jsonl --model models/base --adapters models/adapters\n"
-               "  lorry run mails.csv -o labelled.csv --model models/base --id mail_id --template prompt.txt --choices labels.txt",
+               "  lorry run mails.csv -o labelled.csv --model models/base --id mail_id --template prompt.txt --choices labels.txt\n"
+               "  lorry run texts.csv.gz -o vectors.csv --model models/embedder --task embed --text body",
                make_run_command},
     CommandRow{"check-model", "report on a model and its adapters: sizes, memory, problems",
                "  lorry check-model models/base --adapters models/adapters", make_check_model_command},

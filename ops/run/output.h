@@ -14,7 +14,7 @@ struct RunOutputArgs {
     std::filesystem::path output;  // "-": standard output
     bool resumable = true;         // the input can be read again
     consumer::RunIdentity identity;
-    consumer::RecordFormat format = consumer::RecordFormat::lines;
+    consumer::FileFormat format;  // of the output
     bool overwrite = false;
     bool retry_failed = false;
     std::function<std::string(const std::string&)> hash_of_adapter;  // its current hash; empty: no adapter has that name

@@ -38,7 +38,7 @@ std::optional<std::vector<std::string>> records_of(std::string_view text, bool c
     const MemoryFile file(text);
     std::vector<std::string> records;
     try {
-        FileReader reader(file.path(), csv ? RecordFormat::csv : RecordFormat::lines, 1 << 20);
+        FileReader reader(file.path(), {.records = csv ? RecordFormat::csv : RecordFormat::lines}, 1 << 20);
         while (auto record = reader.next(std::chrono::milliseconds(1000))) records.push_back(std::move(record->text));
     } catch (const InputError& error) {
         fuzz::check_message(error.what());
@@ -144,7 +144,10 @@ void try_row(const Table& table, const TableOptions& options, const std::string&
 void try_table(std::string_view flags, std::string_view prompt_template, std::string_view text) {
     const auto has = [&](char flag) { return flags.find(flag) != flags.npos; };
     TableOptions options{.csv = !has('j'), .id_column = "id", .prompt_template = std::string(prompt_template), .system = {}, .choices = {}};
-    if (has('c')) options.choices = {"yes", "no"};
+    if (has('c')) {
+        options.task = RowTask::choose;
+        options.choices = {"yes", "no"};
+    }
     if (has('m')) options.model_column = "m";
     options.chat = !has('t');
     const auto records = records_of(text, options.csv);

@@ -134,8 +134,8 @@ TEST(FileJournal, ShowsTwoTextsWhereTheyBeginToDifferAndTheirHashesIfThatIsNotKe
     const std::string tokens = ", and another --max-tokens (then: by default; now: 8)";
     EXPECT_EQ(changed("Be\nbrief.", "Be rude."), "out was begun with another --system (then: Be brief.; now: Be rude.)" + tokens);
     EXPECT_EQ(changed(std::string(99, 'x') + "é", std::string(99, 'x') + "è" + std::string(50, 'y')),
-              "out was begun with another --system (then: …xxxxxxxxxxxxxxxxxxxé; now: …xxxxxxxxxxxxxxxxxxxè" + std::string(39, 'y') +
-                  "…)" + tokens);
+              "out was begun with another --system (then: …xxxxxxxxxxxxxxxxxxxé; now: …xxxxxxxxxxxxxxxxxxxè" + std::string(39, 'y') + "…)" +
+                  tokens);
     EXPECT_EQ(changed(std::string(20'000, 'x') + "1", std::string(20'000, 'x') + "2"),
               "out was begun with another --system (then: hash 1; now: hash 2)" + tokens);
     // A journal without texts, as earlier versions wrote it.
@@ -173,7 +173,7 @@ TEST(FileJournal, RefusesToGoOnWithAnOutputThatSomebodyChanged) {
         try {
             FileJournal::resume(journal_of(output), read_journal(journal_of(output)), output);
         } catch (const ResumeRefused& refused) {
-            EXPECT_THROW(drop_failed(output, RecordFormat::lines), ResumeRefused);
+            EXPECT_THROW(drop_failed(output, {.records = RecordFormat::lines}), ResumeRefused);
             EXPECT_EQ(read_whole(output), changed);
             return refused.what();
         }
@@ -211,20 +211,20 @@ TEST(FileJournal, PinsAnAdapterOnlyWhenItMadeAResult) {
 TEST(DropFailed, TakesTheFailedRecordsOutAndLeavesTheOthers) {
     const TempFolder folder;
     write_run(folder / "out", {{5, 3, 6}, {1, 9, 2}}, 3);
-    EXPECT_EQ(drop_failed(folder / "out", RecordFormat::lines), 3);
+    EXPECT_EQ(drop_failed(folder / "out", {.records = RecordFormat::lines}), 3);
     EXPECT_EQ(ids_in(folder / "out"), (std::vector<std::string>{"job-5", "job-1", "job-2"}));
     const JournalContent content = read_journal(folder / "out.lorry");
     EXPECT_EQ(content.entries.size(), 3U);
     EXPECT_EQ(content.identity, identity);
     EXPECT_EQ(content.output_bytes, static_cast<std::int64_t>(std::filesystem::file_size(folder / "out")));
-    EXPECT_EQ(drop_failed(folder / "out", RecordFormat::lines), 0);
+    EXPECT_EQ(drop_failed(folder / "out", {.records = RecordFormat::lines}), 0);
 }
 
 TEST(DropFailed, LeavesAPairThatBelongsTogetherWhereverItWasKilled) {
     const TempFolder folder;
     write_run(folder / "old", {{5, 3, 6}, {1, 9, 2}}, 3);
     write_run(folder / "new", {{5, 3, 6}, {1, 9, 2}}, 3);
-    drop_failed(folder / "new", RecordFormat::lines);
+    drop_failed(folder / "new", {.records = RecordFormat::lines});
     const auto stand = [&](bool new_output, bool new_journal, bool journal_moved) {
         for (const char* file : {"out", "out.lorry", "out.retry", "out.lorry.retry"}) std::filesystem::remove(folder / file);
         write_text(folder / "out", read_whole(folder / "old"));

@@ -123,7 +123,7 @@ TEST(FileSource, SpreadsASampleOverTheWholeFileAndOverWhatRepeatsInIt) {
     write_text(folder / "in", text);
     const auto sample = [&](std::int64_t count) {
         FileSourceOptions options = options_of(folder / "in");
-        options.chosen = spread_sample(folder / "in", RecordFormat::lines, count, 1000);
+        options.chosen = spread_sample(folder / "in", {.records = RecordFormat::lines}, count, 1000);
         FileSource source(std::move(options));
         std::vector<std::pair<std::int64_t, std::string>> lines;
         for (const Delivery& delivery : read_all(source)) lines.emplace_back(delivery.record.source.offset, *delivery.record.value);
@@ -145,7 +145,7 @@ TEST(FileSource, SpreadsASampleOverTheWholeFileAndOverWhatRepeatsInIt) {
 TEST(FileReader, KeepsLineEndsAndCommasInsideQuotesTogether) {
     const TempFolder folder;
     write_text(folder / "in.csv", "id,text\r\n1,\"two\nlines, \"\"quoted\"\"\"\r\n2,5\" pipe\n3,last");
-    FileReader reader(folder / "in.csv", RecordFormat::csv, 1000);
+    FileReader reader(folder / "in.csv", {.records = RecordFormat::csv}, 1000);
     std::string seen;
     while (const auto record = reader.next(std::chrono::seconds(1))) seen += fmt::format("[{}:{}]", record->line, record->text);
     EXPECT_EQ(seen, "[1:id,text][2:1,\"two\nlines, \"\"quoted\"\"\"][4:2,5\" pipe][5:3,last]");
@@ -155,7 +155,7 @@ TEST(FileReader, NamesTheLineOfAQuoteThatSwallowsTheRestOfTheFile) {
     const TempFolder folder;
     write_text(folder / "in.csv", "id,text\n1,\"a\nb\"\n2,\"open\n3,c\n4,d\n");
     try {
-        summarize_file(folder / "in.csv", RecordFormat::csv);
+        summarize_file(folder / "in.csv", {.records = RecordFormat::csv});
         ADD_FAILURE() << "accepted";
     } catch (const InputError& error) {
         EXPECT_NE(std::string(error.what()).find("in line 4 is never closed"), std::string::npos) << error.what();
@@ -168,7 +168,7 @@ TEST(FileSource, NumbersTheRowsOfATableByTheirLinesAndNamesAnIdThatWasThereBefor
     write_text(folder / "in.csv", "id,text\n1,\"a\nb\"\n2,c\n1,d\n");
     const Table table({.csv = true, .id_column = "id", .prompt_template = "{{ text }}"}, "id,text");
     FileSourceOptions options = options_of(folder / "in.csv");
-    options.format = RecordFormat::csv;
+    options.format.records = RecordFormat::csv;
     options.table = &table;
     FileSource source(std::move(options));
     const auto deliveries = read_all(source);
@@ -185,7 +185,7 @@ TEST(FileReader, AFileOfAnotherKindIsOneErrorThatSaysWhatToDo) {
     const auto error_of = [&](const std::string& bytes, RecordFormat format = RecordFormat::lines) -> std::string {
         write_text(folder / "in", bytes);
         try {
-            FileReader(folder / "in", format, 1000).next(std::chrono::seconds(1));
+            FileReader(folder / "in", {.records = format}, 1000).next(std::chrono::seconds(1));
         } catch (const InputError& error) {
             EXPECT_THAT(error.what(), testing::StartsWith((folder / "in").string() + ": "));
             return error.what();
@@ -194,8 +194,6 @@ TEST(FileReader, AFileOfAnotherKindIsOneErrorThatSaysWhatToDo) {
     };
     using testing::HasSubstr;
     EXPECT_THAT(error_of("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"), HasSubstr("this is a Git LFS pointer"));
-    EXPECT_THAT(error_of("\x1f\x8b\x08\x00 more"), HasSubstr("compressed with gzip; decompress it with gunzip"));
-    EXPECT_THAT(error_of("\x28\xb5\x2f\xfd more"), HasSubstr("compressed with zstd"));
     EXPECT_THAT(error_of("\xfd"
                          "7zXZ"),
                 HasSubstr("compressed with xz"));
@@ -213,11 +211,11 @@ TEST(FileReader, AFileOfAnotherKindIsOneErrorThatSaysWhatToDo) {
 TEST(FileReader, SumsUpAFileAndNoticesAChangedByte) {
     const TempFolder folder;
     write_text(folder / "in.csv", "id\n1\n\n2\n");
-    const FileSummary before = summarize_file(folder / "in.csv", RecordFormat::csv);
+    const FileSummary before = summarize_file(folder / "in.csv", {.records = RecordFormat::csv});
     EXPECT_EQ(before.records, 2);
     EXPECT_EQ(before.bytes, 8);
     write_text(folder / "in.csv", "id\n1\n\n3\n");
-    EXPECT_NE(summarize_file(folder / "in.csv", RecordFormat::csv).hash, before.hash);
+    EXPECT_NE(summarize_file(folder / "in.csv", {.records = RecordFormat::csv}).hash, before.hash);
 }
 
 TEST(RecordSet, HoldsEachRecordOnce) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include <fmt/format.h>
 
 #include "consumer/file/listed.h"
@@ -96,6 +98,7 @@ TEST(Table, MakesAJobOfACsvRow) {
 
 TEST(Table, MakesAClassificationOfAJsonRowWhenThereAreChoices) {
     TableOptions options = options_of(false);
+    options.task = RowTask::choose;
     options.choices = {"spam", "ham"};
     options.chat = false;
     const Table table(options, "");
@@ -132,7 +135,8 @@ TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
     EXPECT_THAT(reason(Table(options_of(false), ""), R"({"id":"1",")" + std::string(100'000, 'c') + R"(":1})"),
                 testing::EndsWith("; it has: id, " + std::string(60, 'c') + "…"));
     EXPECT_EQ(reason(csv, ",a"), "the row's 'id', which names it, is empty: fill that column");
-    EXPECT_EQ(reason(csv, "1,\xFF"), "the row is not UTF-8: save the table in that encoding");
+    EXPECT_EQ(reason(csv, "1,\xFF"),
+              "line 1 is not UTF-8: save the table in that encoding, or name its own with --encoding (windows-1252, latin-1)");
     const Table jsonl(options_of(false), "");
     EXPECT_EQ(reason(jsonl, R"({"text":"a"})"), "the row's 'id', which names it, is missing: fill that column");
     EXPECT_EQ(reason(jsonl, R"({"id":null,"text":"a"})"), "the row's 'id', which names it, is empty: fill that column");
@@ -184,6 +188,76 @@ TEST(Table, ManyPlaceholdersColumnsAndNamesAreCheckedInTime) {
     EXPECT_EQ(repeated(names), "c77");
 }
 
+TEST(Csv, FindsTheDelimiterOfAHeader) {
+    EXPECT_EQ(delimiter_of("id,text"), ',');
+    EXPECT_EQ(delimiter_of("id;text"), ';');
+    EXPECT_EQ(delimiter_of("id\ttext"), '\t');
+    EXPECT_EQ(delimiter_of("id|text"), '|');
+    EXPECT_EQ(delimiter_of("id,a;b;c"), ',') << "commas come first";
+    EXPECT_EQ(delimiter_of("\"a;b\""), ',') << "a quoted name is one column";
+    EXPECT_EQ(delimiter_of("text"), ',');
+}
+
+TEST(Csv, WritesWithTheDelimiterThatItReads) {
+    const std::vector<std::string> fields = {"a,b", "c;d", "\te"};
+    EXPECT_EQ(encode_csv_record(fields, ';'), "a,b;\"c;d\";\te");
+    for (const CsvDelimiter& delimiter : csv_delimiters()) {
+        EXPECT_EQ(parse_csv_record(encode_csv_record(fields, delimiter.byte), delimiter.byte).value(), fields) << delimiter.name;
+    }
+}
+
+TEST(Table, MakesOneJobForEachTask) {
+    const auto body_of = [](RowTask task, const std::function<void(TableOptions&)>& set) {
+        TableOptions options;
+        options.task = task;
+        options.text_column = "text";
+        set(options);
+        const Table table(std::move(options), "");
+        const Delivery delivery = read(table, R"({"text":"a","other":"b"})");
+        EXPECT_TRUE(schema::parse_job(delivery.record, {})) << *delivery.record.value;
+        return *delivery.record.value;
+    };
+    const auto line = [](const std::string& url, const std::string& fields) {
+        return fmt::format(R"({{"custom_id":"1","method":"POST","url":"{}","body":{{"model":"base",{}}}}})", url, fields);
+    };
+    EXPECT_EQ(body_of(RowTask::classify, [](TableOptions&) {}), line("/classify", R"("input":"a")"));
+    EXPECT_EQ(body_of(RowTask::ner, [](TableOptions&) {}), line("/token_classify", R"("input":"a")"));
+    EXPECT_EQ(body_of(RowTask::embed,
+                      [](TableOptions& options) {
+                          options.fields = {{"dimensions", 8}, {"truncate_prompt_tokens", -1}};
+                      }),
+              line("/v1/embeddings", R"("input":"a","dimensions":8,"truncate_prompt_tokens":-1)"));
+    EXPECT_EQ(body_of(RowTask::score, [](TableOptions& options) { options.second_column = "other"; }),
+              line("/score", R"("text_1":"a","text_2":"b")"));
+    EXPECT_EQ(body_of(RowTask::zero_shot,
+                      [](TableOptions& options) {
+                          options.choices = {"x", "y"};
+                          options.fields = {{"multi_label", true}};
+                      }),
+              line("/classify", R"("input":"a","choices":["x","y"],"multi_label":true)"));
+}
+
+// Pins: a regression's negative value was written as 0.
+TEST(Table, WritesTheResultsOfEachTask) {
+    const auto row_of_result = [](RowTask task, const char* entry) {
+        TableOptions options;
+        options.task = task;
+        options.csv = true;
+        options.delimiter = ';';
+        options.text_column = "text";
+        if (task == RowTask::score) options.second_column = "text";
+        schema::Completion completion;
+        completion.body = schema::Json::object({{"data", schema::Json::array({schema::Json::parse(entry).value()})}});
+        const Table table(std::move(options), "text");
+        return table.output_header() + table.output_row("a", completion);
+    };
+    EXPECT_EQ(row_of_result(RowTask::classify, R"({"label":"up","probs":[-1.5]})"), "text;label;probability;error\na;up;-1.500000;\n");
+    EXPECT_EQ(row_of_result(RowTask::embed, R"({"embedding":[0.5,-0.25]})"), "text;embedding;error\na;[0.5,-0.25];\n");
+    EXPECT_EQ(row_of_result(RowTask::score, R"({"score":0.125})"), "text;score;error\na;0.125;\n");
+    EXPECT_EQ(row_of_result(RowTask::ner, R"({"entities":[{"word":"a;b"}]})"),
+              "text;entities;error\na;\"[{\"\"word\"\":\"\"a;b\"\"}]\";\n");
+}
+
 TEST(RowTemplate, NamesEachColumnOnceInTheOrderOfTheText) {
     EXPECT_THAT(RowTemplate("{{ b }}{{ a }}{{b}}").columns(), testing::ElementsAre("b", "a"));
 }
@@ -208,6 +282,7 @@ TEST(Table, PutsResultsBesideTheColumns) {
     EXPECT_EQ(csv.output_row("1,a,b,c", schema::DeadLetter{.error = odd}), "1,a,,invalid_row: line 1: odd\n");
 
     TableOptions options = options_of(false);
+    options.task = RowTask::choose;
     options.choices = {"spam", "ham"};
     options.result_prefix = "lorry_";
     const Table jsonl(options, "");

@@ -234,7 +234,14 @@ TEST_F(RunProgram, EndsWith2WhenTheCallIsWrong) {
     EXPECT_NE(fails({"run", in, "-o", tiny.folder / "nowhere" / "out.jsonl"}).find("make it first"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out()}).find("--model"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--retry-failed"}).find("no run has written"), std::string::npos);
-    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--template", in}).find("--id"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--id", "id"}).find("give a prompt with --template FILE"),
+              std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--text", "a", "--template", in}).find("give one of them"),
+              std::string::npos);
+    for (const char* flag : {"--choices", "--result-prefix", "--dimensions"}) {
+        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, flag, "3"}).find("need --text COLUMN or --template FILE"),
+                  std::string::npos);
+    }
     for (const auto& [flag, value] : {std::pair("--adapter", "ad"), std::pair("--max-tokens", "2"), std::pair("--temperature", "1")}) {
         EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, flag, value}).find("each job names its own"), std::string::npos);
     }

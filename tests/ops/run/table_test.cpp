@@ -44,14 +44,18 @@ TEST_F(RunProgram, RefusesWhatWouldFailForEveryRowBeforeItTouchesTheOutput) {
     };
     const std::string rows = "id,text\n1,w5\n";
     EXPECT_NE(refused("in.csv", rows, {}).find("--id COLUMN"), std::string::npos);
-    EXPECT_NE(refused("in.tsv", "id\ttext\n1\tw5\n", table({})).find("tabs"), std::string::npos);
+    EXPECT_NE(refused("in.tsv", "id\ttext\n1\tw5\n", {}).find("is a table: name the column with the texts with --text COLUMN"),
+              std::string::npos);
+    EXPECT_NE(refused("in.csv", "id\ttext\n1\tw5\n", table({"--delimiter", ","})).find("separated by tabs: give --delimiter 'tab'"),
+              std::string::npos);
     // Pins: a long header was cut, and a column that the cut made was named as the fault.
     EXPECT_NE(
         refused("in.csv", "id,text," + std::string(5000, 'c') + "\n1,w5,\n", table({"--job-bytes-max", "4000"}))
             .find("the first line, which names the columns, is longer than the 4000 bytes of job_bytes_max: shorten the names or take "
                   "out columns, or raise --job-bytes-max"),
         std::string::npos);
-    EXPECT_NE(refused("in.csv.gz", rows, table({})).find("unpack"), std::string::npos);
+    EXPECT_NE(refused("in.csv.xz", rows, table({})).find("unpack"), std::string::npos);
+    EXPECT_NE(refused("in.jsonl", rows, table({"--delimiter", ";"})).find("--delimiter separates the columns of CSV"), std::string::npos);
     EXPECT_NE(refused("in.txt", rows, table({})).find("--format csv"), std::string::npos);
     EXPECT_NE(refused("in.csv", rows, table({"--adapter", "sektion"})).find("no adapter of that name in --adapters, which has: "),
               std::string::npos);
@@ -59,10 +63,10 @@ TEST_F(RunProgram, RefusesWhatWouldFailForEveryRowBeforeItTouchesTheOutput) {
     EXPECT_NE(refused("in.csv", rows, table({"--choices", (tiny.folder / "twice.txt").string()})).find("'w20' occurs twice"),
               std::string::npos);
     EXPECT_NE(refused("in.csv", rows, table({"--choices", prompt, "--max-tokens", "3"})).find("draws no tokens"), std::string::npos);
-    EXPECT_NE(refused("in.csv", "id;text\n1;w5\n", table({})).find("separated by semicolons"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "id;body\n1;w5\n", table({})).find("does not have; it has: id, body"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id, text\n1,w5\n", table({})).find("has spaces around it"), std::string::npos);
     EXPECT_NE(refused("in.csv", "\xFF\xFEi", table({})).find("the file is UTF-16; save it as UTF-8"), std::string::npos);
-    EXPECT_NE(refused("in.csv", "id,caf\xE9\n1,x\n", table({})).find("the table is not UTF-8"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "id,caf\xE9\n1,x\n", table({})).find("line 1 is not UTF-8"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id,text\n1,\"w5\n2,w6\n", table({})).find("in line 2 is never closed"), std::string::npos);
 }
 

@@ -1,0 +1,60 @@
+// The bytes of an input file or of standard input, unpacked if they are compressed with gzip or zstd. The first bytes decide, whatever the
+// file's name. Needs the same memory for a file of any size. Used by reader.cpp. One thread.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "schema/check.h"
+
+namespace lorry::consumer {
+
+// True for "-", the file name that means standard input.
+bool is_standard_input(const std::filesystem::path& file);
+
+// Unpacks a stream. Implemented for each kind of compression in input_bytes.cpp.
+class Unpacker {
+public:
+    virtual ~Unpacker() = default;
+    virtual const char* name() const = 0;
+    // Takes bytes from the front of `in` and writes to `out`; returns how many it wrote. The error says what is wrong with the data.
+    virtual Expected<std::size_t, std::string> unpack(std::span<const char>& in, std::span<char> out) = 0;
+    // Whether the data may end here.
+    virtual bool is_complete() const = 0;
+};
+
+class InputBytes {
+public:
+    // Throws std::runtime_error naming the file when it cannot be opened.
+    explicit InputBytes(const std::filesystem::path& file);
+    ~InputBytes();
+    InputBytes(const InputBytes&) = delete;
+    InputBytes& operator=(const InputBytes&) = delete;
+
+    // The file's name, for messages.
+    const std::string& name() const { return name_; }
+    // Writes the next bytes to `out` and returns how many, 0 at the end. nullopt: nothing arrived within the timeout (standard input only).
+    // Throws std::runtime_error when the file cannot be read, and InputError when compressed data is damaged or cut off.
+    std::optional<std::size_t> read(std::span<char> out, std::chrono::milliseconds timeout);
+
+private:
+    bool fill(std::chrono::milliseconds timeout);
+    bool start(std::chrono::milliseconds timeout);
+    std::size_t take(std::span<char> out);
+
+    const std::string name_;
+    int descriptor_ = -1;
+    std::unique_ptr<char[]> raw_;  // bytes as they are in the file
+    std::size_t raw_begin_ = 0;    // those that were not taken are [raw_begin_, raw_end_)
+    std::size_t raw_end_ = 0;
+    bool end_seen_ = false;
+    bool started_ = false;                // the first bytes have been looked at
+    std::unique_ptr<Unpacker> unpacker_;  // nullptr: not compressed
+    bool may_hold_more_ = false;          // the unpacker filled `out`, and may have more without new input
+};
+
+}  // namespace lorry::consumer

@@ -1,0 +1,98 @@
+// Decides by the endings of names.
+#include "ops/run/input_format.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "consumer/file/table_csv.h"
+#include "ops/command.h"
+
+namespace lorry::ops {
+namespace {
+
+using consumer::FileFormat;
+using consumer::RecordFormat;
+using consumer::TextEncoding;
+
+std::string ending_of(const std::filesystem::path& file) {
+    std::string ending = file.extension();
+    std::ranges::transform(ending, ending.begin(),
+                           [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
+    return ending;
+}
+
+bool is_packed(const std::string& ending) { return ending == ".gz" || ending == ".zst"; }
+
+TextEncoding encoding_of(const std::string& word) {
+    if (word == "windows-1252") return TextEncoding::windows1252;
+    return word == "latin-1" ? TextEncoding::latin1 : TextEncoding::utf8;
+}
+
+FileFormat format_of_table(const std::string& input, const std::string& ending, const FormatFlags& flags) {
+    const std::string kind = !flags.format.empty() ? flags.format : ending.empty() ? "" : ending.substr(1);
+    if (kind == "csv") return {.records = RecordFormat::csv};
+    if (kind == "tsv") return {.records = RecordFormat::csv, .delimiter = '\t'};
+    if (kind == "jsonl" || kind == "ndjson" || kind == "json") return {.records = RecordFormat::lines};
+    throw UsageError(
+        fmt::format("{}: its name does not say which format the table has: give --format csv, --format tsv or --format jsonl", input));
+}
+
+}  // namespace
+
+FileFormat format_of_input(const std::string& input, bool is_table, const FormatFlags& flags) {
+    std::filesystem::path name = input;
+    if (is_packed(ending_of(name))) name = name.stem();
+    const std::string ending = ending_of(name);
+    for (const char* other : {".gz", ".zst", ".bz2", ".xz", ".zip", ".7z", ".xlsx", ".ods", ".parquet"}) {
+        if (ending != other) continue;
+        throw UsageError(fmt::format("{}: {} files are not read: unpack it{} (gzip and zstd are unpacked on the way, once)", input, other,
+                                     is_table ? ", or save it as CSV" : ""));
+    }
+    if (!is_table) {
+        if (ending != ".csv" && ending != ".tsv") return {};
+        throw UsageError(
+            fmt::format("{} is a table: name the column with the texts with --text COLUMN, or give a prompt with --template "
+                        "FILE; --id COLUMN names a column that identifies the rows",
+                        input));
+    }
+    FileFormat format = format_of_table(input, ending, flags);
+    format.encoding = encoding_of(flags.encoding);
+    if (flags.delimiter.empty()) return format;
+    if (format.records != RecordFormat::csv) throw UsageError("--delimiter separates the columns of CSV, and the table is JSON lines");
+    const auto delimiters = consumer::csv_delimiters();
+    format.delimiter = std::ranges::find(delimiters, flags.delimiter, &consumer::CsvDelimiter::word)->byte;
+    return format;
+}
+
+void check_output_name(const std::string& output) {
+    if (const std::string ending = ending_of(output); is_packed(ending)) {
+        throw UsageError(
+            fmt::format("-o {}: results are not compressed, so that a stopped run can continue in them: give a name without "
+                        "{}, and compress them at the end",
+                        output, ending));
+    }
+}
+
+CsvHeader read_csv_header(const std::string& input, const FormatFlags& flags, std::size_t record_bytes_max, FileFormat& format) {
+    const auto read = [&] {
+        auto first = consumer::FileReader(input, format, record_bytes_max).next(std::chrono::seconds(60));
+        if (!first) throw UsageError(fmt::format("{} is empty: a CSV table begins with the names of its columns", input));
+        if (first->cut) {
+            throw UsageError(
+                fmt::format("{}: the first line, which names the columns, is longer than the {} bytes of job_bytes_max: "
+                            "shorten the names or take out columns, or raise --job-bytes-max",
+                            input, record_bytes_max));
+        }
+        return std::move(first->text);
+    };
+    CsvHeader header{.text = read()};
+    if (!flags.delimiter.empty() || format.delimiter != ',') return header;
+    const char found = consumer::delimiter_of(header.text);
+    if (found == format.delimiter) return header;
+    format.delimiter = found;
+    return {.text = read(), .delimiter_was_found = true};  // quotes may end elsewhere now
+}
+
+}  // namespace lorry::ops

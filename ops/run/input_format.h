@@ -1,0 +1,32 @@
+// What kind of file the input of `lorry run` is: by its name, by flags, and, of a CSV table, by its header. Called by run.cpp.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "consumer/file/reader.h"
+
+namespace lorry::ops {
+
+// What flags say; empty: nothing.
+struct FormatFlags {
+    std::string format;     // csv, tsv or jsonl
+    std::string delimiter;  // the word of a CsvDelimiter
+    std::string encoding;   // utf-8, windows-1252 or latin-1
+};
+
+// The format of a table, or of job lines. Throws UsageError for a name of another format, before a line is read.
+consumer::FileFormat format_of_input(const std::string& input, bool is_table, const FormatFlags& flags);
+
+// Refuses a name that asks for compressed results.
+void check_output_name(const std::string& output);
+
+struct CsvHeader {
+    std::string text;
+    bool delimiter_was_found = false;  // in the header, as it is not the format's
+};
+// The first record of a CSV table, without its line end. Corrects the format's delimiter by it, unless flags or the name have said it.
+// Throws UsageError.
+CsvHeader read_csv_header(const std::string& input, const FormatFlags& flags, std::size_t record_bytes_max, consumer::FileFormat& format);
+
+}  // namespace lorry::ops
