@@ -278,6 +278,9 @@ public:
                             "the adapter without it (save_pretrained with save_embedding_layers=False)",
                             weights_name, match.copy->name));
         }
+        if (match_.head && !model_.pools())
+            return unexpected(
+                std::string("adapter_config.json: task_type: a GPU has no kernels for classification heads yet; use --device cpu"));
         if (match_.head && !match_.head->module->dense.empty() && match_.head->dense_weight == nullptr &&
             !has_hidden_layer(model_.layout(), model_.checkpoint())) {
             return unexpected(

@@ -71,6 +71,7 @@ public:
     }
     bool kv_depends_on_prompt_length(std::int64_t prompt_tokens) const override { return rope_.depends_on_prompt_length(prompt_tokens); }
 
+    bool pools() const override { return pools_; }
     std::shared_ptr<const Labels> labels_for(PoolingTask task, const Adapter* adapter) const override {
         const auto head = pools_ ? choose_head(parts_, task, adapter) : std::nullopt;
         return head ? head->labels : nullptr;

@@ -87,6 +87,8 @@ public:
     // context). Prompts of different lengths must not share such blocks.
     virtual bool kv_depends_on_prompt_length(std::int64_t prompt_tokens) const = 0;
 
+    // Whether the device has kernels for pooling and for heads other than the vocabulary's.
+    virtual bool pools() const { return true; }
     // The labels with which the adapter, or the base for nullptr, does a task: classify or token_classify. nullptr: it cannot.
     virtual std::shared_ptr<const Labels> labels_for(PoolingTask task, const Adapter* adapter) const;
 

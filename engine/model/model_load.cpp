@@ -269,6 +269,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
                         "use --device cpu",
                         folder.string()));
     }
+    if (backend.info().has_own_memory) parts.config.embedder.reset();
     parts.layout = layout_of(parts.config);
     untie_own_head(parts.config, parts.layout, *parts.checkpoint);
     check_checkpoint(parts.config, parts.layout, *parts.checkpoint);

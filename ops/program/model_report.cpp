@@ -50,10 +50,11 @@ std::string attention_of(const ModelConfig& config) {
 }
 
 void check_text(const std::string& folder, ModelCheck& check) {
+    const bool generates = check.model.config.generates;
     try {
         const engine::Tokenizer tokenizer = engine::Tokenizer::load(folder);
         check.has_tokenizer = true;
-        if (tokenizer.end_tokens(check.model.config.eos_ids, check.model.config.vocabulary).empty())
+        if (generates && tokenizer.end_tokens(check.model.config.eos_ids, check.model.config.vocabulary).empty())
             check.remarks.emplace_back("no end token in the configuration or the tokenizer: answers end only at max_tokens");
         if (static_cast<std::int64_t>(tokenizer.vocabulary_size()) > check.model.config.vocabulary) {
             check.remarks.push_back(fmt::format("the tokenizer has {} tokens, the model {}: jobs that use the rest are refused",
@@ -64,7 +65,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
     }
     try {
         check.has_chat_template = engine::ChatTemplate::load(folder).has_value();
-        if (!check.has_chat_template)
+        if (!check.has_chat_template && generates)
             check.remarks.emplace_back("no chat template: /v1/chat/completions is refused, /v1/completions works");
     } catch (const std::exception& error) {
         check.problems.emplace_back(error.what());
@@ -139,6 +140,7 @@ ModelCheck check_model(const Settings& settings) {
 
 std::string show(const ModelCheck& check) {
     const ModelConfig& config = check.model.config;
+    const bool is_tied = config.tied_head && config.has_vocabulary_head();
     std::vector<std::vector<std::string>> rows = {
         {"model", check.folder},
         {"family", config.family},
@@ -147,8 +149,9 @@ std::string show(const ModelCheck& check) {
         {"layers",
          fmt::format("{}, hidden {}, MLP {}{}", config.layers, config.hidden, config.intermediate, config.gated ? " (gated)" : "")},
         {"attention", attention_of(config)},
-        {"positions", fmt::format("{} tokens ({})", show_count(config.max_positions), rope_of(config))},
-        {"vocabulary", fmt::format("{}{}", show_count(config.vocabulary), config.tied_head ? ", head tied to the embedding" : "")},
+        {"positions", fmt::format("{} tokens ({}){}", show_count(config.max_positions), rope_of(config),
+                                  config.max_sequence ? ", of which a text may have " + show_count(*config.max_sequence) : "")},
+        {"vocabulary", fmt::format("{}{}", show_count(config.vocabulary), is_tied ? ", head tied to the embedding" : "")},
         {"stored as", kernels::name_of(config.storage)},
         {"tokenizer", check.has_tokenizer ? "yes" : "no"},
         {"chat template", check.has_chat_template ? "yes" : "no"},

@@ -18,8 +18,8 @@ const tests::Labelled activated_matmuls{"*.ActivatedMatmul*/cuda_fp8_kv:*.Activa
 // On a GPU these are three ops, which have tests of their own.
 const tests::Labelled updates_on_gpus{"*.ActivatedMatmulAdds*/cuda_*", {tests::Label::not_asan}};
 // Races between the emulated GPU's threads and blocks. What is left out does not run on a GPU or repeats the others at length.
-const tests::Labelled agreement_with_tsan{
-    "*/cuda_bfloat16:-*.OpsWriteTheInputFormat*:*.RowsOfManyThousandColumns*:*.ActivatedMatmul*", {tests::Label::tsan_cuda}};
+const tests::Labelled agreement_with_tsan{"*/cuda_bfloat16:-*.OpsWriteTheInputFormat*:*.RowsOfManyThousandColumns*:*.ActivatedMatmul*",
+                                          {tests::Label::tsan_cuda}};
 
 TEST_P(Agreement, MatmulOfAnyShapeSourceFormatAndNumberOfParts) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
@@ -145,7 +145,8 @@ TEST_P(Agreement, NormsOfAnyWidth) {
 
 TEST_P(Agreement, ActivationsOverTheirWholeRange) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
-    for (const auto kind : {ActivationKind::silu, ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu}) {
+    for (const auto kind :
+         {ActivationKind::silu, ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu, ActivationKind::tanh}) {
         for (const bool gated : {false, true}) {
             SCOPED_TRACE(::testing::Message() << "kind " << static_cast<int>(kind) << (gated ? " gated" : ""));
             const std::int64_t width = gated ? 204 : 203;

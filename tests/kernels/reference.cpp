@@ -115,6 +115,7 @@ double activate(ActivationKind kind, double x) {
         case ActivationKind::gelu_tanh:
             return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
         case ActivationKind::relu: return std::max(x, 0.0);
+        case ActivationKind::tanh: return std::tanh(x);
     }
     return 0.0;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/files.h"
 #include "engine/model/model.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/seeded_model.h"
@@ -125,6 +126,61 @@ TEST_P(GoldenEncoderAdapter, GivesWhatPeftGives) {
         const TextCase& one = golden_.cases[i];
         EXPECT_EQ(tests::difference(results[i], task == PoolingTask::embed ? one.hidden : one.logits, 1e-4F), "") << "case " << i;
     }
+}
+
+// Pins: what the GPU has no kernels for is refused when it is loaded, not when it runs.
+TEST(EncodersOnAGpu, AreRefusedWithWhatToDo) {
+    const auto backend = kernels::make_cuda_backend({.storage = {.weights = kernels::Format::float32}});
+    try {
+        Base("bert-seq", *backend);
+        ADD_FAILURE() << "an encoder was loaded";
+    } catch (const std::runtime_error& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("--device cpu"));
+    }
+    const auto causal = tests::golden_folder() / "checkpoints/llama-mha";
+    const auto model = engine::Model::load(causal, *backend, rows_max, rows_max, rows_max, engine::PoolingMode::last);
+    EXPECT_FALSE(model->config().embedder);
+    const SeededFolder folder(tests::golden_folder() / "encoder_adapters/llama-causal-classify", "adapter_model.safetensors");
+    const auto adapter = tests::load_adapter(folder.path(), *model, *backend);
+    ASSERT_FALSE(adapter);
+    EXPECT_THAT(adapter.error().reason, testing::HasSubstr("--device cpu"));
+}
+
+// What is wrong with a folder or an adapter is said when it is loaded.
+TEST(BrokenHeads, AreRefusedByName) {
+    const auto backend = tests::float32_backend();
+    const auto golden = tests::golden_folder();
+    const auto changed = [&](const std::string& name, const std::string& from, const std::string& to) {
+        const SeededFolder folder(golden / "encoders" / name, "model.safetensors");
+        std::string text = *engine::read_text(folder.path() / "config.json");
+        const auto at = text.find(from);
+        if (at == std::string::npos) return "no such text: " + from;
+        tests::write_text(folder.path() / "config.json", text.replace(at, from.size(), to));
+        try {
+            engine::Model::load(folder.path(), *backend, rows_max, rows_max);
+        } catch (const std::runtime_error& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    using testing::HasSubstr;
+    EXPECT_THAT(changed("bert-seq", "\"id2label\": {", "\"id2label\": {\"3\": \"more\","), HasSubstr("classifier.weight"));
+    EXPECT_THAT(changed("bert-seq", "\"id2label\": {", "\"id2label\": {\"7\": \"far\","), HasSubstr("id2label"));
+    EXPECT_THAT(changed("bert-seq", "single_label_classification", "guessing"), HasSubstr("problem_type"));
+    EXPECT_THAT(changed("bert-seq", "BertForSequenceClassification", "BertForMultipleChoice"), HasSubstr("architectures"));
+    EXPECT_THAT(changed("bert", "\"type_vocab_size\": 2", "\"type_vocab_size\": 3"), HasSubstr("token_type_embeddings"));
+    EXPECT_THAT(changed("bert", "\"is_decoder\": false", "\"is_decoder\": true"), HasSubstr("is_decoder"));
+    EXPECT_THAT(changed("modernbert", "\"local_attention\": 8", "\"local_attention\": -8"), HasSubstr("local_attention"));
+
+    // A SEQ_CLS adapter needs a hidden layer that a base for tokens does not have, and another family's tensors fit nowhere.
+    const auto refusal = [&](const std::string& base_name, const std::string& adapter) {
+        Base base(base_name, *backend);
+        const SeededFolder folder(golden / "encoder_adapters" / adapter, "adapter_model.safetensors");
+        const auto loaded = tests::load_adapter(folder.path(), base.model(), *backend);
+        return loaded ? std::string("accepted") : loaded.error().reason;
+    };
+    EXPECT_THAT(refusal("roberta", "bert-sentiment"), HasSubstr("is missing"));
+    EXPECT_THAT(refusal("bert", "roberta-classify"), HasSubstr("is missing"));
 }
 
 }  // namespace
