@@ -159,7 +159,7 @@ std::size_t InputBytes::take(std::span<char> out) {
     const auto written = unpacker_->unpack(in, out);
     if (!written) {
         throw InputError(
-            fmt::format("{}: its {} data is damaged ({}): copy or make the file again", name_, unpacker_->name(), written.error()));
+            fmt::format("{}: its {} data cannot be unpacked ({}): copy or make the file again", name_, unpacker_->name(), written.error()));
     }
     raw_begin_ = raw_end_ - in.size();
     may_hold_more_ = *written == out.size();

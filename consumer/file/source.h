@@ -25,7 +25,7 @@ struct FileSourceOptions {
     std::optional<std::int64_t> total;        // number of records in the file, for backlog()
 };
 
-// Rows with an empty cell in a column that the template uses.
+// Rows with an empty cell in a column that the prompt uses.
 struct EmptyCells {
     std::int64_t rows = 0;
     std::int64_t first_line = 0;

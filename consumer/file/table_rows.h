@@ -44,7 +44,7 @@ public:
     // column already exists in the table, or the header is not UTF-8.
     Table(TableOptions options, std::string_view header);
 
-    // Fills in value, headers and, if the row is bad, `refusal` of a delivery whose source is set. Returns a column that the template uses
+    // Fills in value, headers and, if the row is bad, `refusal` of a delivery whose source is set. Returns a column that the prompt uses
     // and that is empty in this row, if the row is not refused: the prompt is usable, but hardly what was meant.
     std::optional<std::string> read_row(std::string row, Delivery& delivery) const;
     // Why the model cannot do what the rows ask; nullopt: it can. Every row asks the same, so this is found out before any runs.

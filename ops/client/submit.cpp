@@ -77,10 +77,12 @@ public:
 
 private:
     void check_usage() {
-        const std::string kind = std::filesystem::path(file_).extension().string();
+        std::filesystem::path name = file_;
+        if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();  // unpacked on the way
+        const std::string kind = name.extension().string();
         if (kind == ".csv" || kind == ".tsv") {
             throw UsageError(fmt::format(
-                "{} is a table, and submit takes job lines (JSON lines). `lorry run {} -o OUT --id COLUMN --template FILE` labels a table "
+                "{} is a table, and submit takes job lines (JSON lines). `lorry run {} -o OUT --text COLUMN` runs over a table "
                 "without Kafka; to send it over Kafka, turn each row into a line such as {}",
                 file_, file_, R"({"custom_id": "ID", "url": "/v1/completions", "body": {"model": "ADAPTER", "prompt": "TEXT"}})"));
         }

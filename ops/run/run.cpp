@@ -33,7 +33,7 @@ namespace {
 // A warning about empty cells, or nothing. Their rows were run: an empty cell may be intended.
 std::string show(const consumer::EmptyCells& cells) {
     if (cells.rows == 0) return {};
-    return fmt::format("warning: {} nothing in a column that the template uses; the first is line {}, with an empty '{}'\n",
+    return fmt::format("warning: {} nothing in a column that the prompt uses; the first is line {}, with an empty '{}'\n",
                        cells.rows == 1 ? "1 row has" : show_count(cells.rows) + " rows have", cells.first_line, cells.first_column);
 }
 

@@ -203,6 +203,7 @@ std::vector<std::string> TableFlags::read_choices() const {
     const bool is_list = choices_.find(',') != std::string::npos && !std::filesystem::exists(choices_);
     std::istringstream in(is_list ? choices_ : read_file("--choices", choices_));
     for (std::string label; std::getline(in, label, is_list ? ',' : '\n');) {
+        if (is_list) label = consumer::trimmed(label);
         if (label.ends_with('\r')) label.pop_back();
         if (!label.empty()) labels.push_back(label);
     }

@@ -33,8 +33,9 @@ private:
     int descriptor_;
 };
 
-// nullopt: refused as a whole, such as a file of another kind.
+// nullopt: refused as a whole, such as a file of another kind; or compressed, so that the plain reader would find other records.
 std::optional<std::vector<std::string>> records_of(std::string_view text, bool csv) {
+    if (text.starts_with("\x1F\x8B") || text.starts_with("\x28\xB5\x2F\xFD")) return std::nullopt;
     const MemoryFile file(text);
     std::vector<std::string> records;
     try {

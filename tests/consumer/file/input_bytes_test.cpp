@@ -105,10 +105,10 @@ TEST(InputBytes, DataThatIsCutOffOrDamagedIsAnErrorThatNamesTheFile) {
         damaged[damaged.size() / 2] = static_cast<char>(~damaged[damaged.size() / 2]);
         damaged[damaged.size() / 2 + 1] = static_cast<char>(~damaged[damaged.size() / 2 + 1]);
         write_text(file, damaged);
-        EXPECT_THAT(read_in_pieces(file, 4096).substr(0, 300), HasSubstr(fmt::format("{}: its {} data is damaged (", file, name)));
+        EXPECT_THAT(read_in_pieces(file, 4096).substr(0, 300), HasSubstr(fmt::format("{}: its {} data cannot be unpacked (", file, name)));
     }
     write_text(file, gzip("one\n") + "tail");
-    EXPECT_THAT(read_in_pieces(file, 100), HasSubstr("its gzip data is damaged (incorrect header check)"));
+    EXPECT_THAT(read_in_pieces(file, 100), HasSubstr("its gzip data cannot be unpacked (incorrect header check)"));
 }
 
 TEST(FileReader, NumbersTheRecordsOfACompressedFileByItsLines) {

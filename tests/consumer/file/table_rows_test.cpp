@@ -237,6 +237,21 @@ TEST(Table, MakesOneJobForEachTask) {
               line("/classify", R"("input":"a","choices":["x","y"],"multi_label":true)"));
 }
 
+TEST(Table, IdentifiesRowsByTheirLinesIfNoColumnDoes) {
+    TableOptions options = options_of(true);
+    options.id_column.clear();
+    const Table table(std::move(options), "text");
+    Delivery delivery;
+    delivery.record.source.offset = 41;
+    table.read_row("a", delivery);
+    EXPECT_THAT(*delivery.record.value, testing::StartsWith(R"({"custom_id":"42",)"));
+    Delivery bad;
+    bad.record.source.offset = 41;
+    table.read_row("a,b", bad);
+    EXPECT_EQ(*bad.record.value, "{}") << "without an id it becomes a dead letter, which names its line";
+    EXPECT_TRUE(bad.refusal);
+}
+
 // Pins: a regression's negative value was written as 0.
 TEST(Table, WritesTheResultsOfEachTask) {
     const auto row_of_result = [](RowTask task, const char* entry) {

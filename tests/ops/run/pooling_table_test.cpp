@@ -111,7 +111,7 @@ TEST_F(PoolingTable, ComparesTextsWithChoicesOfAFileOrOfTheFlag) {
         return Json::parse(read_whole(folder / "out.jsonl")).value();
     };
     const Json by_file = label({"--choices", folder / "labels.txt", "--task", "zero-shot"});
-    EXPECT_EQ(label({"--choices", "w20,w21"}).dump(), by_file.dump()) << "the task follows from the choices";
+    EXPECT_EQ(label({"--choices", "w20, w21"}).dump(), by_file.dump()) << "the task follows from the choices";
     const Json answer = answer_of(encoder, "/classify", R"({"model":"base","input":"w5 w6","choices":["w20","w21"]})");
     EXPECT_EQ(by_file.find("label")->dump(), answer.find("label")->dump());
     const Json other = answer_of(encoder, "/classify",

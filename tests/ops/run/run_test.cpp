@@ -220,6 +220,22 @@ TEST_F(RunProgram, EndsWith1WhenTheModelIsWrongOrMemoryIsNotFreeNow) {
     EXPECT_NE(fails({}).find("model_type"), std::string::npos);
 }
 
+TEST_F(RunProgram, UnpacksJobsFromAFileAndFromStandardInput) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "base", "w6"));
+    EXPECT_EQ(run().exit_code, 0);
+    const auto plain = results_in(out());
+    ASSERT_EQ(run_program_of({"/bin/gzip", (tiny.folder / "in.jsonl").string()}).exit_code, 0);
+    const std::string packed = (tiny.folder / "in.jsonl.gz").string();
+    const auto unpacked = [&](const std::string& from, const std::string& input) {
+        std::vector<std::string> words = command({"--overwrite"});
+        words[2] = from;
+        EXPECT_EQ(run_program_of(words, input).exit_code, 0);
+        return results_in(out());
+    };
+    EXPECT_EQ(unpacked("-", read_whole(packed)).size(), plain.size());
+    EXPECT_EQ(unpacked(packed, "").size(), plain.size());
+}
+
 TEST_F(RunProgram, EndsWith2WhenTheCallIsWrong) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
     const auto fails = [&](std::vector<std::string> words) {

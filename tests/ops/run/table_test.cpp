@@ -1,4 +1,6 @@
 // `lorry run` on tables: rows in, rows with results out, and the errors for malformed rows.
+#include <set>
+
 #include "tests/ops/run/fixture.h"
 
 namespace lorry::ops {
@@ -155,7 +157,7 @@ TEST_F(RunProgram, RunsRowsWithEmptyCellsAndWarnsOfThem) {
     write_text(tiny.folder / "prompt.txt", "w9 {{ text }}");
     std::vector<std::string> words = table_command({"--max-tokens", "2", "--json"});
     const std::string warning =
-        "warning: 2 rows have nothing in a column that the template uses; the first is line 3, with an empty 'text'\n";
+        "warning: 2 rows have nothing in a column that the prompt uses; the first is line 3, with an empty 'text'\n";
     for (const char* flag : {"--overwrite", "--dry-run"}) {
         words.push_back(flag);
         const ProgramResult result = run_program_of(words);
@@ -163,6 +165,37 @@ TEST_F(RunProgram, RunsRowsWithEmptyCellsAndWarnsOfThem) {
         EXPECT_EQ(Json::parse(result.out).value().find("rows_with_empty_cells")->as_integer(), 2);
     }
     EXPECT_EQ(read_whole(tiny.folder / "out.csv").find("2,,w1,,"), std::string::npos) << "it has an answer";
+}
+
+TEST_F(RunProgram, ATextColumnAsksAsATemplateOfItDoes) {
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n2,w6 w7\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    EXPECT_EQ(run_program_of(table_command({"--max-tokens", "3"})).exit_code, 0);
+    std::vector<std::string> words = command({"--text", "text", "--max-tokens", "3"});
+    words[2] = (tiny.folder / "in.csv").string();
+    const ProgramResult result = run_program_of(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err.find("--task"), std::string::npos) << "a model that generates text needs none";
+    const auto lines = [&](const std::filesystem::path& file) {
+        std::multiset<std::string> lines;
+        std::istringstream in(read_whole(file));
+        for (std::string line; std::getline(in, line);) lines.insert(line);
+        return lines;
+    };
+    EXPECT_EQ(lines(out()), lines(tiny.folder / "out.csv"));
+}
+
+// --task is for what models do besides writing text.
+TEST_F(RunProgram, RefusesATaskThatAModelThatGeneratesTextCannotDo) {
+    write_text(tiny.folder / "in.jsonl", "{\"text\":\"w5\"}\n");
+    for (const char* task : {"classify", "embed", "ner", "zero-shot"}) {
+        std::vector<std::string> words = command({"--task", task, "--text", "text"});
+        if (task == std::string("zero-shot")) words.insert(words.end(), {"--choices", "w20,w21"});
+        const ProgramResult result = run_program_of(words);
+        EXPECT_EQ(result.exit_code, 2) << result.err;
+        EXPECT_NE(result.err.find("; it generates text (/v1/chat/completions"), std::string::npos) << result.err;
+        EXPECT_FALSE(std::filesystem::exists(out()));
+    }
 }
 
 TEST_F(RunProgram, LabelsACsvTableAndKeepsItsColumns) {
