@@ -115,6 +115,7 @@ double activate(ActivationKind kind, double x) {
         case ActivationKind::gelu_tanh:
             return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
         case ActivationKind::relu: return std::max(x, 0.0);
+        case ActivationKind::tanh: return std::tanh(x);
     }
     return 0.0;
 }
@@ -172,6 +173,24 @@ Table attention(const AttentionShape& shape, const Table& qkv) {
                 const double weight = std::exp(weights[static_cast<std::size_t>(token - first)]);
                 for (std::int64_t d = 0; d < size; ++d) out.at(row, head * size + d) += weight * qkv.at(token, v + d);
             }
+        }
+    }
+    return out;
+}
+
+Table disentangled_bias(const DisentangledHead& head) {
+    const std::int64_t tokens = head.q.rows;
+    const std::int64_t middle = std::ssize(head.position_of_distance) / 2;
+    Table out(tokens, tokens);
+    for (std::int64_t i = 0; i < tokens; ++i) {
+        for (std::int64_t j = 0; j < tokens; ++j) {
+            const std::int64_t position = head.position_of_distance[static_cast<std::size_t>(middle + i - j)];
+            double sum = 0.0;
+            for (std::int64_t d = 0; d < head.q.columns; ++d) {
+                if (head.keys != nullptr) sum += head.q.at(i, d) * head.keys->at(position, head.column + d);
+                if (head.queries != nullptr) sum += head.k.at(j, d) * head.queries->at(position, head.column + d);
+            }
+            out.at(i, j) = sum * head.scale;
         }
     }
     return out;
