@@ -118,8 +118,10 @@ public:
     void lora(const LoraArgs& args) { run(&args); }
     void group_bias(const GroupBiasArgs& args) { run(&args); }
     void rope_store(const RopeStoreArgs& args) { run(&args); }
+    void disentangled_bias(const DisentangledBiasArgs& args) { run(&args); }
     void attention(const AttentionArgs& args) { run(&args); }
     void activation(const ActivationArgs& args) { run(&args); }
+    void unfold(const UnfoldArgs& args) { run(&args); }
     void activated_matmul(const ActivatedMatmulArgs& args) { run(&args); }
     void gather_rows(const GatherRowsArgs& args) { run(&args); }
     void pool(const PoolArgs& args) { run(&args); }

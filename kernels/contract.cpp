@@ -1,6 +1,7 @@
 // One function for each op and each other call; see contract.h.
 #include "kernels/contract.h"
 
+#include <algorithm>
 #include <iterator>
 #include <variant>
 
@@ -183,6 +184,46 @@ void check(const RopeStoreArgs& args, const BegunStep& step) {
     }
 }
 
+// [rows, heads * context], where `context` is whole blocks of tokens and no sequence is longer.
+void check_bias_by_token(const Checks& checks, const char* name, const Matrix& bias, std::int64_t heads, const BegunStep& step) {
+    checks.float32(name, bias);
+    const std::int64_t context = bias.columns / heads;
+    CHECK(bias.columns == heads * context && context % step.block_size == 0,
+          fmt::format("{}: {}.columns is {}, which is not whole blocks of {} tokens for each of {} heads", checks.call, name, bias.columns,
+                      step.block_size, heads));
+    for (const StepSequence& sequence : step.sequences) checks.within("a token", sequence.position + sequence.row_count - 1, context);
+}
+
+// All tokens of its sequences are rows of the step.
+void check_whole(const Checks& checks, const BegunStep& step) {
+    for (const StepSequence& sequence : step.sequences) {
+        CHECK(sequence.position == 0, fmt::format("{}: {} tokens of a sequence are not in this step", checks.call, sequence.position));
+    }
+}
+
+void check(const DisentangledBiasArgs& args, const BegunStep& step) {
+    const Checks checks = checks_of(args);
+    checks.of_step(args.step, step);
+    check_whole(checks, step);
+    checks.heads(args.qkv, args.heads, args.heads, args.head_dim);
+    checks.equal("qkv.rows", args.qkv.rows, "step.rows", args.step.rows);
+    checks.equal("out.rows", args.out.rows, "step.rows", args.step.rows);
+    check_bias_by_token(checks, "out", args.out, args.heads, step);
+    const std::int64_t distances = (std::ssize(args.position_of_distance) + 1) / 2;
+    checks.equal("position_of_distance.size", std::ssize(args.position_of_distance), "2 * distances - 1", 2 * distances - 1);
+    for (const StepSequence& sequence : args.sequences) checks.within("a distance", sequence.row_count - 1, distances);
+    CHECK(std::ranges::is_sorted(args.position_of_distance), "disentangled_bias: position_of_distance descends");
+    for (const StepSequence& sequence : args.sequences) checks.group(sequence.row_begin, sequence.row_count, step.rows);
+    CHECK(args.keys.rows > 0 || args.queries.rows > 0, "disentangled_bias: there are neither keys nor queries");
+    for (const Matrix& positions : {args.keys, args.queries}) {
+        if (positions.rows == 0) continue;
+        checks.float32("positions", positions);
+        checks.equal("positions.columns", positions.columns, "heads * head_dim", args.heads * args.head_dim);
+        checks.within("a relative position", args.position_of_distance.front(), positions.rows);
+        checks.within("a relative position", args.position_of_distance.back(), positions.rows);
+    }
+}
+
 void check(const AttentionArgs& args, const BegunStep& step) {
     const Checks checks = checks_of(args);
     checks.of_step(args.step, step);
@@ -203,6 +244,11 @@ void check(const AttentionArgs& args, const BegunStep& step) {
             checks.within("a distance", sequence.position + sequence.row_count - 1, (bias.columns + 1) / 2);
         }
     }
+    if (const Matrix& bias = args.bias_by_token; bias.rows > 0) {
+        CHECK(args.bias_by_distance.rows == 0, "attention: there are two biases");
+        checks.equal("bias_by_token.rows", bias.rows, "step.rows", args.step.rows);
+        check_bias_by_token(checks, "bias_by_token", bias, args.heads, step);
+    }
     const std::int64_t blocks = args.cache.blocks();
     for (const StepSequence& sequence : args.step.sequences) {
         for (const BlockId block : sequence.blocks) checks.within("a block", block, blocks);
@@ -215,6 +261,19 @@ void check(const ActivationArgs& args, const BegunStep&) {
     checks.float32("in", args.in);
     checks.equal("in.rows", args.in.rows, "out.rows", args.out.rows);
     checks.equal("in.columns", args.in.columns, args.gated ? "2 * out.columns" : "out.columns", args.out.columns * (args.gated ? 2 : 1));
+    if (args.accumulate) checks.float32("out", args.out);
+}
+
+void check(const UnfoldArgs& args, const BegunStep& step) {
+    const Checks checks = checks_of(args);
+    checks.of_step(args.step, step);
+    check_whole(checks, step);
+    checks.matrix("out", args.out);
+    checks.float32("in", args.in);
+    CHECK(args.width > 0 && args.width % 2 == 1, fmt::format("unfold: width is {}, which is not odd", args.width));
+    checks.equal("in.rows", args.in.rows, "step.rows", args.step.rows);
+    checks.equal("out.rows", args.out.rows, "step.rows", args.step.rows);
+    checks.equal("out.columns", args.out.columns, "width * in.columns", args.width * args.in.columns);
 }
 
 void check(const ActivatedMatmulArgs& args, const BegunStep&) {

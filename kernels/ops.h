@@ -52,7 +52,7 @@ enum class NormKind : std::uint8_t { rms, layer, none };
 struct NormArgs {
     static constexpr const char* op_name = "norm";
     NormKind kind = NormKind::rms;  // none: the rows are only converted to the format of `out`
-    Matrix out;                     // [rows, hidden]
+    Matrix out;                     // [rows, hidden]; may be `in`, unless in_place
     Matrix in;                      // [rows, hidden] float32
     Vector weight;                  // [hidden]; empty for none
     Vector bias;                    // [hidden] or empty
@@ -114,6 +114,23 @@ struct RopeStoreArgs {
 // Which tokens of its sequence a token sees: itself and those before it, or all of this step's.
 enum class AttentionMask : std::uint8_t { causal, full };
 
+// The bias of disentangled attention (DeBERTa): out[row i, head, token j] = (q_i · keys[p] + k_j · queries[p]) * scale, where p is the
+// relative position of the distance i - j. All tokens of a sequence are rows of this step. Tokens after a sequence's last are not written.
+struct DisentangledBiasArgs {
+    static constexpr const char* op_name = "disentangled_bias";
+    Matrix out;  // [rows, heads * context] as AttentionArgs::bias_by_token
+    Matrix qkv;  // [rows, 3 * heads * head_dim] float32: q | k | v
+    std::int64_t heads = 0;
+    std::int64_t head_dim = 0;
+    float scale = 0.0F;
+    // For each distance its relative position, from -(distances - 1) to distances - 1 where there are 2 * distances - 1; never descending.
+    std::span<const std::int32_t> position_of_distance{};
+    Matrix keys;                                // [positions, heads * head_dim] float32; no rows: there is no such term
+    Matrix queries;                             // the same
+    std::span<const StepSequence> sequences{};  // those of the step whose rows are computed
+    const StepInputs& step;
+};
+
 // softmax(q k' * scale + bias) v over the cached blocks, grouped queries: query head h reads kv head h / (heads / kv_heads).
 struct AttentionArgs {
     static constexpr const char* op_name = "attention";
@@ -128,6 +145,8 @@ struct AttentionArgs {
     // For each head a bias of each distance from a token to one that it sees (MPNet): column d + `context` - 1 is of distance d, from
     // -(context - 1) to context - 1, where columns = 2 * context - 1. No rows: no bias.
     Matrix bias_by_distance;  // [heads, 2 * context - 1] float32, with a stride of at least `columns` + one block of tokens
+    // Or, for each row and head, a bias of each token of the row's sequence (disentangled_bias). No rows: no bias.
+    Matrix bias_by_token;  // [rows, heads * context] float32, where `context` is whole blocks of tokens and no sequence is longer
     const KvCache& cache;
     std::int64_t layer = 0;
     const StepInputs& step;
@@ -137,9 +156,20 @@ enum class ActivationKind : std::uint8_t { silu, gelu, gelu_tanh, relu, tanh };
 struct ActivationArgs {
     static constexpr const char* op_name = "activation";
     ActivationKind kind = ActivationKind::silu;
-    bool gated = false;  // in is [gate | up]: out = act(gate) * up
-    Matrix out;          // [rows, width]
-    Matrix in;           // [rows, gated ? 2 * width : width] float32
+    bool gated = false;       // in is [gate | up]: out = act(gate) * up
+    Matrix out;               // [rows, width]
+    Matrix in;                // [rows, gated ? 2 * width : width] float32
+    bool accumulate = false;  // out += instead of out =; float32 only
+};
+
+// The inputs of a convolution over tokens as those of a matmul: each row's neighbours, from width / 2 rows before it to as many after it,
+// side by side. Where its sequence has none, there are zeros. All tokens of a sequence are rows of this step.
+struct UnfoldArgs {
+    static constexpr const char* op_name = "unfold";
+    std::int64_t width = 1;  // odd
+    Matrix out;              // [rows, width * columns]
+    Matrix in;               // [rows, columns] float32
+    const StepInputs& step;
 };
 
 // A matmul into `sums` and an activation of `sums` into `out`, with the same bits as the two ops. Afterwards the contents of `sums` are
@@ -238,8 +268,8 @@ struct SampleArgs {
 
 // One call of an op. A new op is a struct above, an alternative here and a function of Backend.
 using Op = std::variant<const EmbedArgs*, const NormArgs*, const MatmulArgs*, const LoraArgs*, const GroupBiasArgs*, const RopeStoreArgs*,
-                        const AttentionArgs*, const ActivationArgs*, const ActivatedMatmulArgs*, const GatherRowsArgs*, const PoolArgs*,
-                        const SampleArgs*>;
+                        const DisentangledBiasArgs*, const AttentionArgs*, const ActivationArgs*, const UnfoldArgs*,
+                        const ActivatedMatmulArgs*, const GatherRowsArgs*, const PoolArgs*, const SampleArgs*>;
 inline const char* name_of(const Op& op) {
     return std::visit([](const auto* args) { return args->op_name; }, op);
 }

@@ -205,8 +205,10 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
     Matcher matcher(config, layout, model, tensors);
     AdapterMatch out;
     matcher.refuse_changes_to(layout.tokens, "embeddings");
-    for (const std::string& table : {layout.positions, layout.types, layout.distance_bias})
+    for (const std::string& table : {layout.positions, layout.types, layout.distance_bias, layout.relative_positions})
         if (!table.empty()) matcher.refuse_changes_to(table, "embeddings");
+    if (!layout.relative_norm.empty()) matcher.refuse_changes_to(layout.relative_norm, "the norm of relative positions");
+    if (!layout.convolution.empty()) matcher.refuse_changes_to(layout.convolution, "a convolution");
     for (const HeadNormModule& norm : layout.head_norms) matcher.refuse_changes_to(norm.path, "the norms of queries and keys");
     for (const LinearModule& module : layout.linears) matcher.match_linear(module, out);
     for (const NormModule& module : layout.norms) matcher.match_norm(module, out);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "engine/model/adapted_ops.h"
 #include "engine/model/adapter.h"
+#include "engine/model/disentangled_bias.h"
 #include "engine/model/model_weights.h"
 #include "engine/model/readout.h"
 #include "engine/model/rope.h"
@@ -14,27 +16,12 @@ namespace {
 
 using kernels::Matrix;
 
-// Calls run(row_begin, row_count, change) for consecutive ranges of rows: with the change of each group for which get(adapter) returns one,
-// and with nullptr for the rows between such groups.
-template <typename Get, typename Run>
-void for_changed_rows(std::span<const AdapterRows> groups, std::int64_t rows, Get get, Run run) {
-    std::int64_t begin = 0;
-    for (const AdapterRows& group : groups) {
-        const auto* change = get(*group.adapter);
-        if (change == nullptr) continue;
-        if (begin < group.row_begin) run(begin, group.row_begin - begin, decltype(change)(nullptr));
-        run(group.row_begin, group.row_count, change);
-        begin = group.row_begin + group.row_count;
-    }
-    using Change = decltype(get(*groups.front().adapter));
-    if (begin < rows) run(begin, rows - begin, Change(nullptr));
-}
-
 class Transformer final : public Model {
 public:
     Transformer(ModelParts parts, kernels::Backend& backend, std::int64_t rows_max, std::int64_t sample_rows_max)
         : parts_(std::move(parts)),
           backend_(backend),
+          ops_(parts_.config, backend),
           rope_(config(), backend, rows_max),
           rows_max_(rows_max),
           sample_rows_max_(sample_rows_max),
@@ -48,13 +35,17 @@ public:
           activated_(backend, rows_max, config().intermediate),
           sampled_residual_(backend, pools_ ? rows_max : sample_rows_max, config().hidden),
           sampled_attended_(backend, pools_ ? rows_max : sample_rows_max, config().heads * config().head_dim),
-          logits_(backend, config().has_vocabulary_head() ? sample_rows_max : 0, config().vocabulary) {
+          logits_(backend, config().has_vocabulary_head() ? sample_rows_max : 0, config().vocabulary),
+          convolved_(backend, config().convolution ? rows_max : 0, config().hidden),
+          unfolded_(backend, config().convolution ? rows_max : 0,
+                    config().convolution ? config().convolution->width * config().hidden : 0) {
         if (config().window_rope_theta) {
             ModelConfig of_windows = config();
             of_windows.rope.theta = *config().window_rope_theta;
             window_rope_.emplace(of_windows, backend, rows_max);
         }
         if (pools_) readout_.emplace(parts_, backend, rows_max);
+        if (config().disentangled) disentangled_.emplace(parts_, ops_, backend);
     }
 
     const ModelConfig& config() const override { return parts_.config; }
@@ -80,34 +71,10 @@ public:
     Matrix forward(const ForwardArgs& args, kernels::KvCache& cache) override;
 
 private:
-    // The layer that an op belongs to, and the adapters of its rows.
-    struct Site {
-        std::int64_t layer = 0;
-        std::span<const AdapterRows> adapters;
-    };
-    // out = norm(in), with the base's norm or an adapter's own.
-    struct NormCall {
-        const Site& site;
-        NormSite norm_site;
-        const Norm& base;
-        Matrix out;
-        Matrix in;
-    };
-    // out (+)= weight · in + bias; then each group's adapter adds to its rows or replaces them.
-    struct ProjectCall {
-        const Site& site;
-        Projection projection;
-        const kernels::PackedWeight& weight;
-        kernels::Vector bias;
-        Matrix out;
-        Matrix in;
-        bool accumulate = false;
-        const kernels::PackedWeight* next = nullptr;
-    };
     Matrix attend(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& residual, kernels::KvCache& cache);
+    void convolve(const kernels::StepInputs& step, const Matrix& embedded);
+    void add_convolution(const Site& site, const Matrix& residual);
     Matrix activate(const Layer& layer, const Site& site, const Matrix& residual);
-    void normalize(const NormCall& call);
-    void project(const ProjectCall& call);
     Matrix gather(const Activation& to, const Matrix& from, const kernels::StepInputs& step);
     Matrix embed(const kernels::StepInputs& step, const Site& site);
     Matrix read_out(const ForwardArgs& args, const Site& site, const Matrix& residual);
@@ -129,6 +96,7 @@ private:
 
     const ModelParts parts_;
     kernels::Backend& backend_;
+    AdaptedOps ops_;
     RopeTable rope_;
     std::optional<RopeTable> window_rope_;  // of layers with a window, if it is another one
     const std::int64_t rows_max_;
@@ -144,10 +112,12 @@ private:
     const Activation sampled_residual_;
     const Activation sampled_attended_;
     const Activation logits_;
-    std::optional<Readout> readout_;  // if pools_
+    const Activation convolved_;                    // the sums of a convolution; without rows where there is none
+    const Activation unfolded_;                     // its inputs
+    std::optional<DisentangledBias> disentangled_;  // for models with disentangled attention
+    std::optional<Readout> readout_;                // if pools_
     // Kept between steps for their capacity.
     std::vector<kernels::LoraGroup> lora_groups_;
-    std::vector<kernels::BiasGroup> bias_groups_;
     std::vector<AdapterRows> sampled_groups_;
     std::vector<AdapterRows> run_groups_;
 };
@@ -161,6 +131,8 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
     for (const Layer& layer : weights.layers) {
         const bool is_last = &layer == &weights.layers.back();
         Matrix attended = attend(layer, site, step, residual, cache);
+        const bool is_convolved = site.layer == 0 && config().convolution;
+        if (is_convolved) convolve(step, residual);  // which are the embeddings until the layer's output is added
         if (is_last) {
             // All keys and values are stored. From here on, only rows that sample or are pooled are needed.
             if (step.sample_rows.empty()) return logits_.view(0);
@@ -171,24 +143,25 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
                 residual = gather(sampled_residual_, residual, step);
             }
         }
-        project({.site = site,
-                 .projection = Projection::output,
-                 .weight = *layer.output.weight,
-                 .bias = layer.output.bias,
-                 .out = residual,
-                 .in = attended,
-                 .accumulate = true,
-                 .next = layer.gate_up.weight.get()});
+        ops_.project({.site = site,
+                      .projection = Projection::output,
+                      .weight = *layer.output.weight,
+                      .bias = layer.output.bias,
+                      .out = residual,
+                      .in = attended,
+                      .accumulate = true,
+                      .next = layer.gate_up.weight.get()});
 
         const Matrix activated = activate(layer, site, residual);
-        project({.site = site,
-                 .projection = Projection::down,
-                 .weight = *layer.down.weight,
-                 .bias = layer.down.bias,
-                 .out = residual,
-                 .in = activated,
-                 .accumulate = true,
-                 .next = is_last ? vocabulary_head() : (&layer + 1)->qkv.weight.get()});
+        ops_.project({.site = site,
+                      .projection = Projection::down,
+                      .weight = *layer.down.weight,
+                      .bias = layer.down.bias,
+                      .out = residual,
+                      .in = activated,
+                      .accumulate = true,
+                      .next = is_last ? vocabulary_head() : (&layer + 1)->qkv.weight.get()});
+        if (is_convolved) add_convolution(site, residual);
         ++site.layer;
     }
     site.layer = 0;
@@ -205,13 +178,13 @@ Matrix Transformer::embed(const kernels::StepInputs& step, const Site& site) {
         {.out = embedded, .tokens = *weights.tokens, .positions = weights.positions.get(), .types = weights.types.get(), .step = step});
     if (projection == nullptr) return residual;
     const Matrix in = normed_.view_of(step.rows, embedded.columns, projection->input_format());
-    normalize({.site = site, .norm_site = NormSite::embedding, .base = weights.embedding_norm, .out = in, .in = embedded});
-    project({.site = site,
-             .projection = Projection::embedding,
-             .weight = *projection,
-             .bias = weights.embedding_projection.bias,
-             .out = residual,
-             .in = in});
+    ops_.normalize({.site = site, .norm_site = NormSite::embedding, .base = weights.embedding_norm, .out = in, .in = embedded});
+    ops_.project({.site = site,
+                  .projection = Projection::embedding,
+                  .weight = *projection,
+                  .bias = weights.embedding_projection.bias,
+                  .out = residual,
+                  .in = in});
     return residual;
 }
 
@@ -244,11 +217,11 @@ Matrix Transformer::read_out(const ForwardArgs& args, const Site& site, const Ma
         std::int64_t end = row;
         for (; adjacent < texts.size() && texts[adjacent].row_begin == end; ++adjacent) end += texts[adjacent].row_count;
         const Matrix hidden = readout_->hidden(end - row);
-        normalize({.site = {.layer = 0, .adapters = adapters_within(site.adapters, row, end - row)},
-                   .norm_site = NormSite::final,
-                   .base = parts_.weights.final_norm,
-                   .out = hidden,
-                   .in = residual.slice_rows(row, end - row)});
+        ops_.normalize({.site = {.layer = 0, .adapters = adapters_within(site.adapters, row, end - row)},
+                        .norm_site = NormSite::final,
+                        .base = parts_.weights.final_norm,
+                        .out = hidden,
+                        .in = residual.slice_rows(row, end - row)});
         readout_->run(hidden, texts.first(adjacent));
         texts = texts.subspan(adjacent);
         row = end;
@@ -263,9 +236,9 @@ void Transformer::score_vocabulary(const Site& site, const Matrix& residual, con
     const bool has_hidden_layer = weights.before_head.linear.weight != nullptr;
     const Matrix head_in = normed_.view_of(residual.rows, head().in_features(), head().input_format());
     const Matrix normed = has_hidden_layer ? readout_->hidden(residual.rows) : head_in;
-    normalize({.site = site, .norm_site = NormSite::final, .base = weights.final_norm, .out = normed, .in = residual});
+    ops_.normalize({.site = site, .norm_site = NormSite::final, .base = weights.final_norm, .out = normed, .in = residual});
     if (has_hidden_layer) readout_->run_hidden_layer(weights.before_head, normed, head_in);
-    project({.site = site, .projection = Projection::head, .weight = head(), .bias = weights.head_bias, .out = logits, .in = head_in});
+    ops_.project({.site = site, .projection = Projection::head, .weight = head(), .bias = weights.head_bias, .out = logits, .in = head_in});
 }
 
 // Norm, q|k|v, positions, KV cache, attention. Returns [rows, heads * head_dim], the input of the output projection.
@@ -274,14 +247,14 @@ Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::
     const Matrix in = normed_.view_of(step.rows, config().hidden, layer.qkv.weight->input_format());
     const Matrix qkv = qkv_.view(step.rows);
     const Matrix attended = attended_.view(step.rows, layer.output.weight->input_format());
-    normalize({.site = site, .norm_site = NormSite::attention, .base = layer.attention_norm, .out = in, .in = residual});
-    project({.site = site,
-             .projection = Projection::qkv,
-             .weight = *layer.qkv.weight,
-             .bias = layer.qkv.bias,
-             .out = qkv,
-             .in = in,
-             .next = layer.output.weight.get()});
+    ops_.normalize({.site = site, .norm_site = NormSite::attention, .base = layer.attention_norm, .out = in, .in = residual});
+    ops_.project({.site = site,
+                  .projection = Projection::qkv,
+                  .weight = *layer.qkv.weight,
+                  .bias = layer.qkv.bias,
+                  .out = qkv,
+                  .in = in,
+                  .next = layer.output.weight.get()});
     const std::int64_t cache_layer = config().is_encoder ? 0 : site.layer;
     const RopeTable& rope = layer.window && window_rope_ ? *window_rope_ : rope_;
     backend_.rope_store({.qkv = qkv,
@@ -304,10 +277,27 @@ Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::
                         .mask = config().is_encoder ? kernels::AttentionMask::full : kernels::AttentionMask::causal,
                         .window = layer.window,
                         .bias_by_distance = distance_bias(),
+                        .bias_by_token = disentangled_ ? disentangled_->run(layer, site, step, qkv) : Matrix{},
                         .cache = cache,
                         .layer = cache_layer,
                         .step = step});
     return attended;
+}
+
+// The sums of the convolution over the embeddings.
+void Transformer::convolve(const kernels::StepInputs& step, const Matrix& embedded) {
+    const Linear& linear = parts_.weights.convolution;
+    const Matrix in = unfolded_.view(step.rows, linear.weight->input_format());
+    backend_.unfold({.width = config().convolution->width, .out = in, .in = embedded, .step = step});
+    backend_.matmul({.out = convolved_.view(step.rows), .in = in, .weight = *linear.weight, .bias = linear.bias});
+}
+
+// Adds the activated sums to the first layer's output; the second layer's norm follows.
+void Transformer::add_convolution(const Site& site, const Matrix& residual) {
+    ops_.normalize(
+        {.site = site, .norm_site = NormSite::convolution, .base = parts_.weights.convolution_norm, .out = residual, .in = residual});
+    backend_.activation(
+        {.kind = config().convolution->activation, .out = residual, .in = convolved_.view(residual.rows), .accumulate = true});
 }
 
 // Norm, gate|up, activation. Returns [rows, intermediate], the input of the down projection.
@@ -316,7 +306,7 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
     const Matrix gate_up = gate_up_.view(residual.rows);
     const Matrix activated = activated_.view(residual.rows, layer.down.weight->input_format());
     const Linear& linear = layer.gate_up;
-    normalize({.site = site, .norm_site = NormSite::mlp, .base = layer.mlp_norm, .out = in, .in = residual});
+    ops_.normalize({.site = site, .norm_site = NormSite::mlp, .base = layer.mlp_norm, .out = in, .in = residual});
     // Of an adapter's changes, only low-rank updates can be applied between a matmul and the activation of its outputs.
     lora_groups_.clear();
     bool is_low_rank = true;
@@ -327,13 +317,13 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
         if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
     }
     if (!is_low_rank) {
-        project({.site = site,
-                 .projection = Projection::gate_up,
-                 .weight = *linear.weight,
-                 .bias = linear.bias,
-                 .out = gate_up,
-                 .in = in,
-                 .next = layer.down.weight.get()});
+        ops_.project({.site = site,
+                      .projection = Projection::gate_up,
+                      .weight = *linear.weight,
+                      .bias = linear.bias,
+                      .out = gate_up,
+                      .in = in,
+                      .next = layer.down.weight.get()});
         backend_.activation({.kind = config().activation, .gated = config().gated, .out = activated, .in = gate_up});
     } else {
         backend_.activated_matmul({.kind = config().activation,
@@ -378,63 +368,17 @@ std::span<const AdapterRows> Transformer::adapters_within(std::span<const Adapte
     return run_groups_;
 }
 
-void Transformer::normalize(const NormCall& call) {
-    const auto changed = [&](const Adapter& adapter) { return adapter.norm_at(call.site.layer, call.norm_site); };
-    for_changed_rows(call.site.adapters, call.in.rows, changed, [&](std::int64_t begin, std::int64_t count, const Norm* change) {
-        const Norm& norm = change != nullptr ? *change : call.base;
-        backend_.norm({.kind = norm.weight.empty() ? kernels::NormKind::none : config().norm,
-                       .out = call.out.slice_rows(begin, count),
-                       .in = call.in.slice_rows(begin, count),
-                       .weight = norm.weight,
-                       .bias = norm.bias,
-                       .epsilon = static_cast<float>(config().norm_epsilon),
-                       .in_place = call.base.in_place});
-    });
-}
-
-void Transformer::project(const ProjectCall& call) {
-    const auto replaced = [&](const Adapter& adapter) -> const ReplacedLinear* {
-        const AdapterProjection* change = adapter.at(call.site.layer, call.projection);
-        return change != nullptr && change->whole ? &*change->whole : nullptr;
-    };
-    for_changed_rows(call.site.adapters, call.out.rows, replaced,
-                     [&](std::int64_t begin, std::int64_t count, const ReplacedLinear* change) {
-                         backend_.matmul({.out = call.out.slice_rows(begin, count),
-                                          .in = call.in.slice_rows(begin, count),
-                                          .weight = change != nullptr ? *change->weight : call.weight,
-                                          .bias = change != nullptr ? change->bias : call.bias,
-                                          .accumulate = call.accumulate,
-                                          .next = call.next});
-                     });
-
-    lora_groups_.clear();
-    bias_groups_.clear();
-    for (const AdapterRows& group : call.site.adapters) {
-        const AdapterProjection* change = group.adapter->at(call.site.layer, call.projection);
-        if (change == nullptr) continue;
-        for (const ReplacedLinear& part : change->parts) {
-            const Matrix rows = call.out.slice_rows(group.row_begin, group.row_count);
-            backend_.matmul({.out = rows.slice_columns(part.out_begin, part.weight->out_features()),
-                             .in = call.in.slice_rows(group.row_begin, group.row_count),
-                             .weight = *part.weight,
-                             .bias = part.bias});
-        }
-        if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
-        if (!change->bias.empty()) bias_groups_.push_back({group.row_begin, group.row_count, change->bias});
-    }
-    if (!lora_groups_.empty()) backend_.lora({.out = call.out, .in = call.in, .groups = lora_groups_});
-    if (!bias_groups_.empty()) backend_.group_bias({.out = call.out, .groups = bias_groups_});
-}
-
 std::size_t Transformer::weight_bytes() const {
     const ModelWeights& weights = parts_.weights;
     std::size_t total = weights.tokens->bytes() + weights.vectors.bytes() + rope_.bytes();
     for (const auto* const weight :
          {weights.positions.get(), weights.types.get(), weights.head.get(), weights.embedding_projection.weight.get(),
-          weights.before_head.linear.weight.get(), weights.classifier.hidden.linear.weight.get(), weights.classifier.output.weight.get()})
+          weights.convolution.weight.get(), weights.before_head.linear.weight.get(), weights.classifier.hidden.linear.weight.get(),
+          weights.classifier.output.weight.get()})
         if (weight != nullptr) total += weight->bytes();
     for (const Layer& layer : weights.layers) {
         total += layer.qkv.weight->bytes() + layer.output.weight->bytes() + layer.gate_up.weight->bytes() + layer.down.weight->bytes();
+        if (layer.positions.weight != nullptr) total += layer.positions.weight->bytes();
     }
     return total;
 }

@@ -12,6 +12,7 @@
 #include "engine/model/config_section.h"
 #include "engine/model/model_families.h"
 #include "engine/model/model_heads.h"
+#include "engine/model/relative_positions.h"
 #include "engine/model/sentence_config.h"
 
 namespace lorry::engine {
@@ -256,9 +257,11 @@ void read_encoder(const Section& config, const FamilyTraits& traits, ModelConfig
     if (config.boolean("is_decoder", false)) config.refuse("is_decoder", "this family is supported as an encoder only");
     out.is_encoder = true;
     out.embedding_size = out.hidden;
-    if (traits.names.embedding_projection != nullptr) out.embedding_size = config.integer("embedding_size", 128, 1, size_max);
+    if (traits.names.embedding_projection != nullptr)
+        out.embedding_size = config.integer("embedding_size", traits.names.projects_first ? out.hidden : 128, 1, size_max);
     if (traits.names.types != nullptr) out.token_types = config.integer("type_vocab_size", traits.token_types_default, 0, size_max);
     if (traits.names.distance_bias != nullptr) out.distance_buckets = config.integer("relative_attention_num_buckets", 32, 32, size_max);
+    if (traits.names.relative_positions != nullptr) read_disentangled(config, out);
     if (traits.first_position == FirstPosition::zero) return;
     // MPNet's padding token is always 1.
     out.padding_id = static_cast<std::int32_t>(
@@ -362,7 +365,8 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
 
     ModelConfig out;
     out.family = traits.model_type;
-    out.names = &traits.names;
+    const bool is_legacy = traits.names_unless_legacy == nullptr || config.boolean("legacy", true);
+    out.names = is_legacy ? &traits.names : traits.names_unless_legacy;
     read_sizes(config, traits, out);
     out.norm = traits.norm;
     out.norm_bias = traits.norm_bias == NormBias::by_norm_key ? config.boolean("norm_bias", false) : out.norm == kernels::NormKind::layer;
@@ -379,7 +383,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.attention_bias = has_bias(traits.attention_bias, config);
     out.output_bias = has_bias(traits.output_bias, config);
     out.mlp_bias = has_bias(traits.mlp_bias, config);
-    out.tied_head = config.boolean("tie_word_embeddings", traits.tied_default);
+    out.tied_head = !is_legacy || config.boolean("tie_word_embeddings", traits.tied_default);
     out.windows = traits.windows == Windows::alternating ? read_alternating_windows(config, out.layers)
                                                          : read_windows(config, traits.windows, out.layers);
     switch (traits.rope) {

@@ -55,6 +55,23 @@ struct EmbedderConfig {
     std::string default_prompt = {};
 };
 
+// DeBERTa's disentangled attention: queries and keys of tokens also meet keys and queries of relative positions.
+struct DisentangledConfig {
+    bool has_keys = false;            // positions have keys: "c2p", content to position
+    bool has_queries = false;         // positions have queries: "p2c"
+    bool shares_projections = false;  // both are made by the layer's own projections
+    bool has_norm = false;            // the embeddings of positions are normalized
+    std::int64_t buckets = 0;         // of distances in one direction; 0: each distance has its own position
+    std::int64_t distance_max = 0;    // farther tokens count as this far
+    std::int64_t positions() const { return 2 * (buckets > 0 ? buckets : distance_max); }
+};
+
+// A convolution over the embeddings of neighbouring tokens, added to the first layer's output (DeBERTa).
+struct ConvolutionConfig {
+    std::int64_t width = 3;  // in tokens; odd
+    kernels::ActivationKind activation = kernels::ActivationKind::tanh;
+};
+
 struct ModelConfig {
     std::string family;                  // model_type of config.json: "llama"
     const ModuleNames* names = nullptr;  // names of the checkpoint's modules; never null in a config that parse() returned
@@ -97,6 +114,9 @@ struct ModelConfig {
     std::int64_t first_position = 0;         // row of the checkpoint's table of positions that a text's first token has
     std::optional<std::int32_t> padding_id;  // a token that texts must not have, as it would have no position of its own
     std::int64_t distance_buckets = 0;       // of the bias by distance (MPNet); 0: there is none
+    std::optional<DisentangledConfig> disentangled;
+    std::int64_t attention_terms = 1;  // products that a score sums up: it is divided by sqrt(head_dim · terms)
+    std::optional<ConvolutionConfig> convolution;
     bool norm_bias = false;
     std::optional<double> window_rope_theta;   // of layers with a window, if it is not that of `rope`
     std::optional<EmbedderConfig> embedder;    // nullopt: no embeddings

@@ -53,6 +53,7 @@ struct FamilyTraits {
     bool is_encoder = false;  // a token sees the whole text
     const Keys& keys = common_keys;
     const ModuleNames& names = llama_names;
+    const ModuleNames* names_unless_legacy = nullptr;  // where config.json has legacy = false (DeBERTa); nullptr: there is no such key
     kernels::NormKind norm = kernels::NormKind::rms;
     AttentionScale attention_scale = AttentionScale::by_head_dim;
     bool heads_have_keys = true;  // num_key_value_heads and head_dim are read; false: kv_heads = heads, head_dim = hidden / heads
@@ -103,6 +104,14 @@ constexpr FamilyTraits roberta_like(std::string_view model_type, std::string_vie
     return traits;
 }
 
+constexpr FamilyTraits deberta_like(std::string_view model_type, std::string_view stem) {
+    FamilyTraits traits = bert_like(model_type, stem, deberta_names, bert_keys);
+    traits.names_unless_legacy = &new_deberta_names;
+    traits.epsilon_default = 1e-7;
+    traits.token_types_default = 0;
+    return traits;
+}
+
 inline constexpr std::array families = {
     FamilyTraits{.model_type = "gpt2",
                  .stem = "GPT2",
@@ -149,6 +158,7 @@ inline constexpr std::array families = {
     roberta_like("xlm-roberta", "XLMRoberta", roberta_names),
     roberta_like("camembert", "Camembert", roberta_names),
     roberta_like("mpnet", "MPNet", mpnet_names),
+    deberta_like("deberta-v2", "DebertaV2"),
     FamilyTraits{.model_type = "modernbert",
                  .stem = "ModernBert",
                  .is_encoder = true,

@@ -30,17 +30,20 @@ void add_norms(const ModelConfig& config, ModelLayout& layout) {
     };
     const bool is_projected = config.embedding_width() != config.hidden;
     if (is_projected) {
-        add(outside(names.embedding_norm), 0, NormSite::embedding, false);
+        if (!names.projects_first) add(outside(names.embedding_norm), 0, NormSite::embedding, false);
         layout.linears.push_back({.path = outside(names.embedding_projection),
                                   .projection = Projection::embedding,
                                   .out_features = config.hidden,
                                   .in_features = config.embedding_width(),
-                                  .bias = true});
+                                  .bias = !names.projects_first});
     }
     for (std::int64_t layer = 0; layer < config.layers; ++layer) {
         const bool is_embeddings = layer == 0 && names.embedding_norm != nullptr;
         if (is_embeddings) {
-            if (!is_projected) add(outside(names.embedding_norm), 0, NormSite::attention, true);
+            if (!is_projected || names.projects_first) add(outside(names.embedding_norm), 0, NormSite::attention, true);
+        } else if (layer == 1 && config.convolution) {
+            add(in_layer(0, names.mlp_norm), 0, NormSite::convolution, false);
+            add(outside(names.convolution_norm), 1, NormSite::attention, true);
         } else {
             add(is_after ? in_layer(layer - 1, names.mlp_norm) : in_layer(layer, names.attention_norm), layer, NormSite::attention,
                 is_after);
@@ -88,6 +91,7 @@ std::int64_t out_features_of(const ModelConfig& config, Projection projection) {
         case Projection::down:
         case Projection::embedding: return config.hidden;
         case Projection::head: return config.vocabulary;
+        case Projection::positions: return config.disentangled ? config.heads * config.head_dim * (config.attention_terms - 1) : 0;
     }
     CHECK(false, "every projection has a width");
 }
@@ -102,6 +106,9 @@ ModelLayout layout_of(const ModelConfig& config) {
     if (config.learned_positions) layout.positions = std::string(names.prefix) + names.positions;
     if (config.token_types > 0) layout.types = std::string(names.prefix) + names.types;
     if (config.distance_buckets > 0) layout.distance_bias = std::string(names.prefix) + names.distance_bias;
+    if (config.disentangled) layout.relative_positions = std::string(names.prefix) + names.relative_positions;
+    if (config.disentangled && config.disentangled->has_norm) layout.relative_norm = std::string(names.prefix) + names.relative_norm;
+    if (config.convolution) layout.convolution = std::string(names.prefix) + names.convolution;
     const std::int64_t q_width = config.heads * config.head_dim;
     const std::int64_t kv_width = config.kv_heads * config.head_dim;
 
@@ -128,6 +135,11 @@ ModelLayout layout_of(const ModelConfig& config) {
         if (names.gate_up[1] != nullptr)
             add(names.gate_up[1], Projection::gate_up, config.intermediate, config.intermediate, config.hidden, config.mlp_bias);
         add(names.down, Projection::down, 0, config.hidden, config.intermediate, config.mlp_bias);
+        if (config.disentangled && !config.disentangled->shares_projections) {
+            if (config.disentangled->has_queries) add(names.position_query, Projection::positions, 0, q_width, config.hidden, true);
+            const std::int64_t key_begin = config.disentangled->has_queries ? q_width : 0;
+            if (config.disentangled->has_keys) add(names.position_key, Projection::positions, key_begin, q_width, config.hidden, true);
+        }
     }
     add_norms(config, layout);
     add_heads(config, layout);
@@ -190,6 +202,9 @@ std::vector<std::string> check_checkpoint(const ModelConfig& config, const Model
     if (!layout.positions.empty()) need(layout.positions + ".weight", {config.first_position + config.max_positions, width});
     if (!layout.types.empty()) need(layout.types + ".weight", {config.token_types, width});
     if (!layout.distance_bias.empty()) need(layout.distance_bias + ".weight", {config.distance_buckets, config.heads});
+    if (!layout.relative_positions.empty()) need(layout.relative_positions + ".weight", {config.disentangled->positions(), config.hidden});
+    if (!layout.relative_norm.empty()) need_layer(layout.relative_norm, config.norm_bias, {config.hidden});
+    if (!layout.convolution.empty()) need_layer(layout.convolution, true, {config.hidden, config.hidden, config.convolution->width});
     for (const NormModule& norm : layout.norms) need_layer(norm.path, norm.bias, {norm.size});
     for (const HeadNormModule& norm : layout.head_norms) need(norm.path + ".weight", {config.head_dim});
     for (const LinearModule& linear : layout.linears) {

@@ -13,13 +13,14 @@
 
 namespace lorry::engine {
 
-// The matrices of the forward pass. q|k|v and gate|up are one matrix each. The head (of the vocabulary) and the embedding's projection are
-// outside the layers.
-enum class Projection : std::uint8_t { qkv, output, gate_up, down, head, embedding };
-inline constexpr std::size_t projections = 6;
-// The norms before q|k|v, before gate|up and before the head, and that of embeddings which are projected.
-enum class NormSite : std::uint8_t { attention, mlp, final, embedding };
-inline constexpr std::size_t norm_sites = 4;
+// The matrices of the forward pass. q|k|v, gate|up and the q|k of relative positions are one matrix each. The head (of the vocabulary) and
+// the embedding's projection are outside the layers.
+enum class Projection : std::uint8_t { qkv, output, gate_up, down, head, embedding, positions };
+inline constexpr std::size_t projections = 7;
+// The norms before q|k|v, before gate|up and before the head, that of embeddings which are projected, and that of the first layer's output
+// before a convolution is added.
+enum class NormSite : std::uint8_t { attention, mlp, final, embedding, convolution };
+inline constexpr std::size_t norm_sites = 5;
 
 // A linear module of the checkpoint: rows [out_begin, out_begin + out_features) of a projection.
 struct LinearModule {
@@ -68,6 +69,9 @@ struct ModelLayout {
     std::string positions;              // embedding [max_positions, hidden] or empty
     std::string types;                  // embedding [token types, hidden] or empty
     std::string distance_bias;          // embedding [buckets, heads] or empty
+    std::string relative_positions;     // embedding [positions, hidden] or empty
+    std::string relative_norm;          // of that embedding, or empty
+    std::string convolution;            // [hidden, hidden, width] with a bias, or empty
     std::vector<LinearModule> linears;  // by layer, then in the order of Projection, then of out_begin; the head last, also when tied
     std::vector<NormModule> norms;
     std::vector<HeadNormModule> head_norms;

@@ -47,6 +47,12 @@ public:
             load_projection(modules.subspan(begin, end - begin), out);
             begin = end;
         }
+        if (!layout_.relative_positions.empty()) out.relative_positions = out.vectors.add(values(layout_.relative_positions + ".weight"));
+        if (!layout_.relative_norm.empty()) {
+            out.relative_norm = {.weight = out.vectors.add(values(layout_.relative_norm + ".weight")),
+                                 .bias = out.vectors.add(values(layout_.relative_norm + ".bias"))};
+        }
+        if (!layout_.convolution.empty()) load_convolution(out);
         load_heads(out);
         return out;
     }
@@ -58,7 +64,8 @@ private:
         return *found;
     }
     float attention_scale(std::size_t layer) const {
-        const float scale = config_.attention_scaled ? 1.0F / std::sqrt(static_cast<float>(config_.head_dim)) : 1.0F;
+        const float scale =
+            config_.attention_scaled ? 1.0F / std::sqrt(static_cast<float>(config_.head_dim * config_.attention_terms)) : 1.0F;
         return config_.attention_scaled_by_layer ? scale / static_cast<float>(layer + 1) : scale;
     }
     std::vector<float> values(const std::string& name) const { return to_float(tensor(name)); }
@@ -132,6 +139,24 @@ private:
         out.distance_bias = out.vectors.add(bias);
     }
 
+    // From [out, in, width] to the inputs in the order of unfold: neighbour by neighbour.
+    void load_convolution(ModelWeights& out) {
+        const std::vector<float> from = values(layout_.convolution + ".weight");
+        const auto width = static_cast<std::size_t>(config_.convolution->width);
+        const auto hidden = static_cast<std::size_t>(config_.hidden);
+        std::vector<float> weight(from.size());
+        for (std::size_t row = 0; row < hidden; ++row) {
+            for (std::size_t column = 0; column < hidden; ++column) {
+                for (std::size_t i = 0; i < width; ++i)
+                    weight[(row * width + i) * hidden + column] = from[(row * hidden + column) * width + i];
+            }
+        }
+        const kernels::WeightPart part{
+            .data = weight.data(), .out_features = config_.hidden, .in_features = config_.convolution->width * config_.hidden};
+        out.convolution = {.weight = pack({&part, 1}, kernels::WeightRole::projection),
+                           .bias = out.vectors.add(values(layout_.convolution + ".bias"))};
+    }
+
     std::unique_ptr<kernels::PackedWeight> pack(std::span<const kernels::WeightPart> parts, kernels::WeightRole role) {
         auto packed = backend_.pack_weight(parts, role);
         aligned_.clear();
@@ -170,6 +195,7 @@ private:
             case Projection::down: layer.down = std::move(linear); break;
             case Projection::head: out.head = std::move(linear.weight); break;
             case Projection::embedding: out.embedding_projection = std::move(linear); break;
+            case Projection::positions: layer.positions = std::move(linear); break;
         }
     }
 
@@ -180,6 +206,7 @@ private:
             case NormSite::mlp: return layer.mlp_norm;
             case NormSite::final: return out.final_norm;
             case NormSite::embedding: return out.embedding_norm;
+            case NormSite::convolution: return out.convolution_norm;
         }
         CHECK(false, "every norm has a place");
     }
@@ -308,6 +335,9 @@ ModelReport inspect_model(const std::filesystem::path& folder, std::optional<Poo
     report.parameters = report.embedding_parameters;
     for (const NormModule& norm : layout.norms) report.parameters += (norm.bias ? 2 : 1) * norm.size;
     report.parameters += static_cast<std::int64_t>(layout.head_norms.size()) * config.head_dim;
+    if (config.disentangled)
+        report.parameters += (config.disentangled->positions() + (config.disentangled->has_norm ? 2 : 0)) * config.hidden;
+    if (config.convolution) report.parameters += (config.convolution->width * config.hidden + 1) * config.hidden;
     for (const LinearModule& linear : layout.linears) {
         if (linear.projection == Projection::head && config.tied_head) continue;
         const std::int64_t weights = linear.out_features * linear.in_features;

@@ -44,6 +44,7 @@ struct Layer {
     Linear qkv;  // q | k | v
     kernels::Vector q_norm;
     kernels::Vector k_norm;
+    Linear positions;  // q | k of relative positions, or one of them; without a weight: they are made by qkv
     float attention_scale = 0.0F;
     std::optional<std::int64_t> window;
     Linear output;
@@ -81,6 +82,10 @@ struct ModelWeights {
     Classifier classifier;                        // without labels: its hidden layer is for adapters that have labels
     kernels::Vector distance_bias;                // [heads, stride] as AttentionArgs::bias_by_distance; empty: none
     std::int64_t distance_stride = 0;
+    kernels::Vector relative_positions;  // [positions, hidden] or empty
+    Norm relative_norm;                  // of these; without a weight: they are not normalized
+    Norm convolution_norm;               // of the first layer's output, before the convolution is added
+    Linear convolution;                  // [hidden, width · hidden]; without a weight: there is none
     VectorStore vectors;
 };
 

@@ -33,7 +33,12 @@ struct ModuleNames {
     const char* types = nullptr;                 // nullptr: none
     const char* embedding_norm = nullptr;        // nullptr: none
     const char* embedding_projection = nullptr;  // from an embedding size of its own to the hidden size (ELECTRA)
+    bool projects_first = false;                 // that projection has no bias and comes before the norm (DeBERTa)
     const char* distance_bias = nullptr;         // of attention scores, by buckets of distances (MPNet)
+    const char* relative_positions = nullptr;    // embedding of relative positions (DeBERTa)
+    const char* relative_norm = nullptr;         // its norm
+    const char* convolution = nullptr;           // of the embeddings, added to the first layer's output (DeBERTa)
+    const char* convolution_norm = nullptr;      // after that sum
     const char* layers;
     NormPlace norm_place = NormPlace::before;
     const char* attention_norm;
@@ -42,6 +47,8 @@ struct ModuleNames {
     std::array<const char*, 3> qkv;    // one name: the checkpoint has them fused
     const char* q_norm = nullptr;      // nullptr: none
     const char* k_norm = nullptr;
+    const char* position_query = nullptr;  // queries and keys of relative positions, where they are not projected by the layer's own
+    const char* position_key = nullptr;
     const char* output;
     std::array<const char*, 2> gate_up;  // one name: not gated, or fused
     bool gated = false;
@@ -150,6 +157,32 @@ inline constexpr ModuleNames mpnet_names = [] {
     names.sequence = roberta_sequence;
     names.tokens_head = plain_head;
     names.masked = roberta_masked;
+    return names;
+}();
+inline constexpr ModuleNames deberta_names = [] {
+    ModuleNames names = bert_like("deberta.");
+    names.embedding_projection = "embeddings.embed_proj";
+    names.projects_first = true;
+    names.relative_positions = "encoder.rel_embeddings";
+    names.relative_norm = "encoder.LayerNorm";
+    names.convolution = "encoder.conv.conv";
+    names.convolution_norm = "encoder.conv.LayerNorm";
+    names.qkv = {"attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"};
+    names.position_query = "attention.self.pos_query_proj";
+    names.position_key = "attention.self.pos_key_proj";
+    names.sequence = {.output = "classifier", .dense = "pooler.dense", .activation = HeadActivation::pooler_activation};
+    names.tokens_head = plain_head;
+    names.masked = bert_names.masked;
+    return names;
+}();
+// With legacy = false; the output is always the embedding's, and the checkpoint has no module for it.
+inline constexpr ModuleNames new_deberta_names = [] {
+    ModuleNames names = deberta_names;
+    names.masked = {.output = "lm_predictions.lm_head.decoder",
+                    .dense = "lm_predictions.lm_head.dense",
+                    .activation = HeadActivation::hidden_activation,
+                    .norm = "lm_predictions.lm_head.LayerNorm",
+                    .bias = "lm_predictions.lm_head.bias"};
     return names;
 }();
 inline constexpr ModuleNames distilbert_names{

@@ -35,30 +35,35 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& args, const Attent
     const auto& cache = static_cast<const CpuKvCache&>(args.cache);
     const std::int64_t group = args.heads / args.kv_heads;
     const float* const q = floats(args.qkv) + (piece.sequence->row_begin + piece.row_begin) * args.qkv.stride;
-    const Matrix& distances = args.bias_by_distance;
-    // Token 0 is `position` before the first row's own token.
     const std::int64_t position = piece.sequence->position + piece.row_begin;
-    const float* const bias = distances.rows == 0
-                                  ? nullptr
-                                  : floats(distances) + piece.kv_head * group * distances.stride + (distances.columns - 1) / 2 - position;
-    return {.q = q + piece.kv_head * group * args.head_dim,
-            .q_stride = args.qkv.stride,
-            .keys = cache.layer(args.layer) + piece.kv_head * cache.head_bytes(),
-            .value_offset = cache.value_offset(),
-            .block_bytes = cache.layer_block_bytes(),
-            .layout = cache.layout(),
-            .blocks = piece.sequence->blocks.data(),
-            .position = position,
-            .positions = piece.rows,
-            .tokens = piece.sequence->position + piece.sequence->row_count,
-            .window = args.window.value_or(longest),
-            .ahead = args.mask == AttentionMask::full ? args.window.value_or(longest) - 1 : 0,
-            .group = group,
-            .head_dim = args.head_dim,
-            .value_stride = cache.value_stride(),
-            .scale = args.scale,
-            .bias = bias,
-            .bias_stride = args.bias_by_distance.stride};
+    AttentionTask task{.q = q + piece.kv_head * group * args.head_dim,
+                       .q_stride = args.qkv.stride,
+                       .keys = cache.layer(args.layer) + piece.kv_head * cache.head_bytes(),
+                       .value_offset = cache.value_offset(),
+                       .block_bytes = cache.layer_block_bytes(),
+                       .layout = cache.layout(),
+                       .blocks = piece.sequence->blocks.data(),
+                       .position = position,
+                       .positions = piece.rows,
+                       .tokens = piece.sequence->position + piece.sequence->row_count,
+                       .window = args.window.value_or(longest),
+                       .ahead = args.mask == AttentionMask::full ? args.window.value_or(longest) - 1 : 0,
+                       .group = group,
+                       .head_dim = args.head_dim,
+                       .value_stride = cache.value_stride(),
+                       .scale = args.scale};
+    if (const Matrix& distances = args.bias_by_distance; distances.rows > 0) {
+        // Token 0 is `position` before the first row's own token.
+        task.bias = floats(distances) + piece.kv_head * group * distances.stride + (distances.columns - 1) / 2 - position;
+        task.bias_stride = distances.stride;
+        task.bias_of_position = -1;
+    }
+    if (const Matrix& bias = args.bias_by_token; bias.rows > 0) {
+        task.bias_stride = bias.columns / args.heads;
+        task.bias_of_position = bias.stride;
+        task.bias = floats(bias) + (piece.sequence->row_begin + piece.row_begin) * bias.stride + piece.kv_head * group * task.bias_stride;
+    }
+    return task;
 }
 
 void CpuBackend::execute(const AttentionArgs& args) {

@@ -325,9 +325,35 @@ void CpuBackend::execute(const RopeStoreArgs& args) {
 }
 
 void CpuBackend::execute(const ActivationArgs& args) {
-    const ActivationTask task{
-        .kind = kind_of(args.kind), .gated = args.gated, .in = floats(args.in), .in_stride = args.in.stride, .width = args.out.columns};
+    const ActivationTask task{.kind = kind_of(args.kind),
+                              .gated = args.gated,
+                              .in = floats(args.in),
+                              .in_stride = args.in.stride,
+                              .width = args.out.columns,
+                              .accumulate = args.accumulate};
     run_row_kernel(kernels_.activation, task, args.out, args.in.columns * 2);
+}
+
+void CpuBackend::execute(const UnfoldArgs& args) {
+    const std::int64_t columns = args.in.columns;
+    float* const scratch = row_scratch_.floats(pool_.threads() * args.out.columns);
+    for (const StepSequence& sequence : args.step.sequences) {
+        run_rows(sequence.row_count, args.out.columns, [&](std::int64_t begin, std::int64_t end, int thread) {
+            float* const whole = scratch + thread * args.out.columns;
+            for (std::int64_t row = begin; row < end; ++row) {
+                for (std::int64_t i = 0; i < args.width; ++i) {
+                    const std::int64_t from = row + i - args.width / 2;
+                    float* const to = whole + i * columns;
+                    if (from < 0 || from >= sequence.row_count) {
+                        std::fill_n(to, columns, 0.0F);
+                    } else {
+                        std::copy_n(floats(args.in) + (sequence.row_begin + from) * args.in.stride, columns, to);
+                    }
+                }
+                store_row(args.out, sequence.row_begin + row, whole);
+            }
+        });
+    }
 }
 
 void CpuBackend::execute(const GatherRowsArgs& args) {

@@ -59,8 +59,10 @@ private:
     void execute(const LoraArgs& args);
     void execute(const GroupBiasArgs& args);
     void execute(const RopeStoreArgs& args);
+    void execute(const DisentangledBiasArgs& args);
     void execute(const AttentionArgs& args);
     void execute(const ActivationArgs& args);
+    void execute(const UnfoldArgs& args);
     void execute(const ActivatedMatmulArgs& args);
     void execute(const GatherRowsArgs& args);
     void execute(const PoolArgs& args);
@@ -123,6 +125,12 @@ private:
         std::int64_t rows = 0;
     };
 
+    // One head of one sequence.
+    struct BiasPiece {
+        const StepSequence* sequence = nullptr;
+        std::int64_t head = 0;
+    };
+
     // Calls work(begin, end, thread) for pieces of rows that are worth a thread; row_cost is in elements touched.
     template <class Work>
     void run_rows(std::int64_t rows, std::int64_t row_cost, const Work& work) {
@@ -183,6 +191,8 @@ private:
     void run_lora(std::span<const LoraPiece> pieces, const Work& work);
     // `in` in the format that A's kernel reads: itself, or converted in the thread's scratch memory.
     Matrix shrink_inputs(const Matrix& in, int thread);
+    // scratch: this thread's.
+    void run_bias_piece(const DisentangledBiasArgs& args, const BiasPiece& piece, float* scratch) const;
     void cut_attention(const AttentionArgs& args);
     // The part of a task that the op and the piece determine; longest: tokens of the longest context. The caller adds outputs and scratch.
     static AttentionTask attention_task(const AttentionArgs& args, const AttentionPiece& piece, std::int64_t longest);
@@ -206,9 +216,11 @@ private:
     Scratch lora_sums_;     // [threads, rows of a piece, widest rank sum]
     Scratch lora_inputs_;   // [threads, rows of a piece, in_features] float32 or bfloat16
     std::vector<AttentionPiece> attention_pieces_;
-    Scratch row_scratch_;        // [threads, a row]
-    Scratch attended_scratch_;   // before conversion to bfloat16: [threads, a piece]; to int8 rows: [rows, heads * head_dim]
-    Scratch score_scratch_;      // [threads, rows of a piece, longest context]
+    Scratch row_scratch_;       // [threads, a row]
+    Scratch attended_scratch_;  // before conversion to bfloat16: [threads, a piece]; to int8 rows: [rows, heads * head_dim]
+    Scratch score_scratch_;     // [threads, rows of a piece, longest context]
+    std::vector<BiasPiece> bias_pieces_;
+    Scratch bias_scratch_;       // [threads, positions and products of a piece]
     Scratch unpacked_scratch_;   // [threads, a panel] int8, or widened to 16 bits
     Scratch parked_scratch_;     // [threads, DotTask::parked]
     Scratch widened_scratch_;    // [rows, in_features] int8 widened to 16 bits, and the rows' scales

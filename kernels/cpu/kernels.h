@@ -151,10 +151,10 @@ struct AttentionTask {
     std::int64_t head_dim = 0;
     std::int64_t value_stride = 0;  // elements per token in the values
     float scale = 0.0F;
-    // Null, or of the first position and head: added to its scores of tokens 0, 1, …. Each position's begins one float before the last's.
-    const float* bias = nullptr;
-    std::int64_t bias_stride = 0;  // from a head to the next
-    float* out = nullptr;          // [positions, group * head_dim]
+    const float* bias = nullptr;        // null, or of the first position and head: added to its scores of tokens 0, 1, …
+    std::int64_t bias_stride = 0;       // from a head to the next
+    std::int64_t bias_of_position = 0;  // from a position to the next
+    float* out = nullptr;               // [positions, group * head_dim]
     std::int64_t out_stride = 0;
     std::byte* out_bfloat16 = nullptr;  // not null: bfloat16, instead of out; only if the kernel can (attention_writes_bfloat16)
     float* scores = nullptr;            // scratch: [positions * group, score_stride]
@@ -208,6 +208,7 @@ struct ActivationTask {
     float* out = nullptr;
     std::int64_t out_stride = 0;
     std::int64_t width = 0;
+    bool accumulate = false;  // out += instead of out =
 };
 
 struct Largest {

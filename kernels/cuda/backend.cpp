@@ -324,6 +324,7 @@ void CudaBackend::execute(const RopeStoreArgs& args) {
 }
 
 void CudaBackend::execute(const ActivationArgs& args) {
+    CHECK(!args.accumulate, no_pooling);
     if (args.out.rows == 0) return;
     launch(ActivationTask{.kind = args.kind,
                           .gated = args.gated,
@@ -334,6 +335,8 @@ void CudaBackend::execute(const ActivationArgs& args) {
 }
 
 void CudaBackend::execute(const PoolArgs&) { CHECK(false, no_pooling); }
+void CudaBackend::execute(const DisentangledBiasArgs&) { CHECK(false, no_pooling); }
+void CudaBackend::execute(const UnfoldArgs&) { CHECK(false, no_pooling); }
 
 void CudaBackend::execute(const GatherRowsArgs& args) {
     if (args.out.rows == 0) return;

@@ -66,6 +66,8 @@ private:
     void execute(const ActivatedMatmulArgs& args) { run_matmul_then_activation(args); }
     void execute(const GatherRowsArgs& args);
     void execute(const PoolArgs& args);
+    void execute(const DisentangledBiasArgs& args);
+    void execute(const UnfoldArgs& args);
     void execute(const SampleArgs& args);
 
     static constexpr std::int64_t attention_works_most = 8;  // different work lists of a model

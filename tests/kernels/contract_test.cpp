@@ -121,6 +121,20 @@ protected:
                                                 .weight = weight_,
                                                 .bias = {}};
     const GatherRowsArgs gather_rows_{.out = matrix(1, 8), .in = matrix(2, 8), .step = two_.inputs};
+    const std::vector<std::int32_t> positions_of_distance_{0, 1, 2};
+    const DisentangledBiasArgs disentangled_bias_{.out = matrix(2, 32),
+                                                  .qkv = matrix(2, 24),
+                                                  .heads = 2,
+                                                  .head_dim = 4,
+                                                  .position_of_distance = positions_of_distance_,
+                                                  .keys = matrix(3, 8),
+                                                  .queries = {},
+                                                  .sequences = two_.sequences,
+                                                  .step = two_.inputs};
+    const UnfoldArgs unfold_{.width = 3, .out = matrix(2, 24), .in = matrix(2, 8), .step = two_.inputs};
+    const std::vector<PoolSegment> segments_{{.row_begin = 0, .row_count = 2}};
+    const std::vector<float> factors_{0.5F};
+    const PoolArgs pool_{.out = matrix(1, 8), .in = matrix(2, 8), .segments = segments_, .factors = factors_};
     const std::vector<SampleRow> sample_{SampleRow{}};
     mutable std::vector<SampleResult> results_{1};
     const SampleArgs sample_args_{.logits = matrix(1, 12), .rows = sample_, .results = results_};
@@ -136,9 +150,10 @@ Args with(Args args, const Change& change) {
 using ContractDeathTest = Contract;
 
 TEST_F(Contract, EveryOpOfItsOwnShapesPasses) {
-    const std::array ops = {Op(&embed_),      Op(&norm_),      Op(&matmul_),     Op(&lora_args_),        Op(&group_bias_),
-                            Op(&rope_store_), Op(&attention_), Op(&activation_), Op(&activated_matmul_), Op(&gather_rows_),
-                            Op(&sample_args_)};
+    const std::array ops = {
+        Op(&embed_),     Op(&norm_),       Op(&matmul_),           Op(&lora_args_),   Op(&group_bias_),        Op(&rope_store_),
+        Op(&attention_), Op(&activation_), Op(&activated_matmul_), Op(&gather_rows_), Op(&disentangled_bias_), Op(&unfold_),
+        Op(&pool_),      Op(&sample_args_)};
     std::set<std::string> names;
     for (const Op& op : ops) {
         check(op);
@@ -225,6 +240,26 @@ TEST_F(ContractDeathTest, RopeStoreAndAttentionAreOfTheCacheAndTheStep) {
     EXPECT_DEATH(check(&read, lost.inputs), "attention: a block is 4, which is not in .0, 4.");
     EXPECT_DEATH(contract::check_op(&attention_, {.rows = 3, .block_size = 16}),
                  "attention: step.rows is 2, but the begun step's rows is 3");
+}
+
+TEST_F(ContractDeathTest, DisentangledBiasHasAPositionForEachDistance) {
+    const auto terms = with(disentangled_bias_, [](auto& args) { args.keys = {}; });
+    EXPECT_DEATH(check(&terms), "disentangled_bias: there are neither keys nor queries");
+    const auto few = with(disentangled_bias_, [](auto& args) { args.keys.rows = 2; });
+    EXPECT_DEATH(check(&few), "disentangled_bias: a relative position is 2, which is not in .0, 2.");
+    const auto near = with(disentangled_bias_, [&](auto& args) { args.position_of_distance = args.position_of_distance.first(1); });
+    EXPECT_DEATH(check(&near), "disentangled_bias: a distance is 1, which is not in .0, 1.");
+    const auto blocks = with(disentangled_bias_, [](auto& args) { args.out.columns = 8; });
+    EXPECT_DEATH(check(&blocks), "disentangled_bias: out.columns is 8, which is not whole blocks of 16 tokens for each of 2 heads");
+    const auto rows = with(attention_, [](auto& args) { args.bias_by_token = matrix(1, 64); });
+    EXPECT_DEATH(check(&rows), "attention: bias_by_token.rows is 1, but step.rows is 2");
+}
+
+TEST_F(ContractDeathTest, UnfoldHasAsManyNeighboursOnEitherSide) {
+    const auto even = with(unfold_, [](auto& args) { args.width = 2; });
+    EXPECT_DEATH(check(&even), "unfold: width is 2, which is not odd");
+    const auto wide = with(unfold_, [](auto& args) { args.width = 5; });
+    EXPECT_DEATH(check(&wide), "unfold: out.columns is 24, but width . in.columns is 40");
 }
 
 TEST_F(ContractDeathTest, ActivationIsHalfAsWideAsGateAndUp) {

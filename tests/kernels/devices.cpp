@@ -36,6 +36,7 @@ constexpr Tolerance tolerances[] = {
     {"library_fp8_matmul", 4e-3, 4e-3, "as matmul; tensor cores of 9.0 add up 13 bits of fp8's products for a while"},
     {"norm", 1e-5, 1e-5, "one sum of up to 600 squares, a root and a division"},
     {"activation", 2e-6, 2e-6, "a polynomial of a few terms; values beyond 1 count relatively"},
+    {"disentangled_bias", 2e-5, 2e-5, "two sums of up to 64 products in float32, whatever the weights' format"},
     {"attention", 2e-5, 1e-2, "two sums and an exponential; with bfloat16, rounding a key that lies between two values may go either way"},
     {"int8_attention", 2e-2, 2e-2,
      "weights are rounded to 1/65534 of the largest; rounding a query or key that lies between two integers may go either way"},

@@ -178,6 +178,24 @@ Table attention(const AttentionShape& shape, const Table& qkv) {
     return out;
 }
 
+Table disentangled_bias(const DisentangledHead& head) {
+    const std::int64_t tokens = head.q.rows;
+    const std::int64_t middle = std::ssize(head.position_of_distance) / 2;
+    Table out(tokens, tokens);
+    for (std::int64_t i = 0; i < tokens; ++i) {
+        for (std::int64_t j = 0; j < tokens; ++j) {
+            const std::int64_t position = head.position_of_distance[static_cast<std::size_t>(middle + i - j)];
+            double sum = 0.0;
+            for (std::int64_t d = 0; d < head.q.columns; ++d) {
+                if (head.keys != nullptr) sum += head.q.at(i, d) * head.keys->at(position, head.column + d);
+                if (head.queries != nullptr) sum += head.k.at(j, d) * head.queries->at(position, head.column + d);
+            }
+            out.at(i, j) = sum * head.scale;
+        }
+    }
+    return out;
+}
+
 std::vector<double> log_softmax(const std::vector<double>& logits) {
     const double largest = *std::max_element(logits.begin(), logits.end());
     double sum = 0.0;

@@ -58,6 +58,18 @@ Table prepare_qkv(const AttentionShape& shape, Table qkv, const Table& rope, con
 // Causal attention over prepared rows of one sequence: [rows, heads * head_dim].
 Table attention(const AttentionShape& shape, const Table& qkv);
 
+// The bias of one head of disentangled attention for one sequence: [tokens, tokens].
+struct DisentangledHead {
+    Table q;  // [tokens, head_dim]
+    Table k;
+    const Table* keys = nullptr;  // [positions, all heads]; null: there is no such term
+    const Table* queries = nullptr;
+    std::int64_t column = 0;  // of this head in keys and queries
+    double scale = 1.0;
+    const std::vector<std::int32_t>& position_of_distance;
+};
+Table disentangled_bias(const DisentangledHead& head);
+
 // The probabilities with which a row's token is drawn: penalties, temperature, top_k, top_p, min_p by full sorting. temperature > 0.
 std::vector<double> probabilities(const std::vector<double>& logits, const SampleRow& row);
 std::vector<double> adjusted(std::vector<double> logits, const SampleRow& row);

@@ -52,11 +52,13 @@ struct Activate {
             for (; i + lanes <= task.width; i += lanes) {
                 Floats x = value<kind>(V::load(in + i));
                 if (task.gated) x *= V::load(up + i);
+                if (task.accumulate) x += V::load(out + i);
                 V::store(out + i, x);
             }
             if (const std::int64_t rest = task.width - i; rest > 0) {
                 Floats x = value<kind>(V::load_part(in + i, rest));
                 if (task.gated) x *= V::load_part(up + i, rest);
+                if (task.accumulate) x += V::load_part(out + i, rest);
                 V::store_part(out + i, x, rest);
             }
         }

@@ -97,7 +97,8 @@ struct AttentionPlan {
 
     static void add_bias(const AttentionTask& task, const Span& span, std::int64_t row) {
         float* const scores = task.scores + row * task.score_stride;
-        const float* const bias = task.bias + row % task.group * task.bias_stride - row / task.group + span.block_first * kv_block_size;
+        const float* const bias =
+            task.bias + row % task.group * task.bias_stride + row / task.group * task.bias_of_position + span.block_first * kv_block_size;
         for (std::int64_t i = 0; i < span.scores(); i += lanes) V::store(scores + i, V::load(scores + i) + V::load(bias + i));
     }
 

@@ -123,6 +123,10 @@ CHECKPOINTS = {
         "DebertaV2ForSequenceClassification",
         deberta(share_att_key=False, pos_att_type="c2p", position_buckets=-1, max_relative_positions=11, norm_rel_ebd="none",
                 type_vocab_size=2, position_biased_input=True, num_labels=3)),
+    "deberta-v2-mlm": (
+        "DebertaV2ForMaskedLM",
+        deberta(share_att_key=False, pos_att_type="p2c", embedding_size=16, vocab_size=53)),
+    "deberta-v3-mlm": ("DebertaV2ForMaskedLM", deberta(legacy=False, vocab_size=53)),
     "llama-seq": ("LlamaForSequenceClassification", decoder(num_labels=3)),
     "llama-tokens": ("LlamaForTokenClassification", decoder(**NER)),
     "mistral-seq": ("MistralForSequenceClassification", decoder(num_labels=4, sliding_window=7)),

@@ -20,14 +20,9 @@ using tests::WantedText;
 
 constexpr std::int64_t rows_max = 512;
 
-// The families with goldens that no engine supports yet.
-bool is_supported(const std::string& name) { return !name.starts_with("deberta"); }
-
 std::vector<std::string> names_of(const std::string& kind, const std::string& file) {
     std::vector<std::string> names = tests::golden_names(kind);
-    std::erase_if(names, [&](const std::string& name) {
-        return !is_supported(name) || !std::filesystem::exists(tests::golden_folder() / kind / name / file);
-    });
+    std::erase_if(names, [&](const std::string& name) { return !std::filesystem::exists(tests::golden_folder() / kind / name / file); });
     return names;
 }
 
@@ -181,6 +176,20 @@ TEST(BrokenHeads, AreRefusedByName) {
     };
     EXPECT_THAT(refusal("roberta", "bert-sentiment"), HasSubstr("is missing"));
     EXPECT_THAT(refusal("bert", "roberta-classify"), HasSubstr("is missing"));
+}
+
+// Pins: an adapter's changes that reach the rows of the base or of its other texts, such as keys and queries of relative positions.
+TEST_P(GoldenEncoderAdapter, GivesTheSameBitsAloneAndBesideTheBase) {
+    const auto adapter = tests::load_adapter(weights_.path(), base_.model(), *backend_);
+    ASSERT_TRUE(adapter) << adapter.error().reason;
+    auto wanted = all_of(golden_, {.task = task_of(golden_.architecture), .adapter = adapter->get()});
+    if (base_.model().config().embedder) {
+        const auto of_base = all_of(golden_, {.task = PoolingTask::embed});
+        wanted.insert(wanted.begin() + 1, of_base.begin(), of_base.end());
+    }
+    const auto packed = tests::pool_texts(base_.model(), *backend_, wanted);
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+        EXPECT_EQ(tests::pool_texts(base_.model(), *backend_, {wanted[i]}).front(), packed[i]) << "text " << i;
 }
 
 }  // namespace

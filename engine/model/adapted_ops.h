@@ -1,0 +1,77 @@
+// Norms and projections of rows with different adapters: the base's op for all rows, or for those between the groups that replace it, and
+// what adapters add. Called by model.cpp and disentangled_bias.cpp.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/model/adapter.h"
+#include "engine/model/model.h"
+#include "engine/model/model_weights.h"
+#include "kernels/backend.h"
+
+namespace lorry::engine {
+
+using kernels::Matrix;
+
+// Calls run(row_begin, row_count, change) for consecutive ranges of rows: with the change of each group for which get(adapter) returns one,
+// and with nullptr for the rows between such groups.
+template <typename Get, typename Run>
+void for_changed_rows(std::span<const AdapterRows> groups, std::int64_t rows, Get get, Run run) {
+    std::int64_t begin = 0;
+    for (const AdapterRows& group : groups) {
+        const auto* change = get(*group.adapter);
+        if (change == nullptr) continue;
+        if (begin < group.row_begin) run(begin, group.row_begin - begin, decltype(change)(nullptr));
+        run(group.row_begin, group.row_count, change);
+        begin = group.row_begin + group.row_count;
+    }
+    using Change = decltype(get(*groups.front().adapter));
+    if (begin < rows) run(begin, rows - begin, Change(nullptr));
+}
+
+// The layer that an op belongs to, and the adapters of its rows.
+struct Site {
+    std::int64_t layer = 0;
+    std::span<const AdapterRows> adapters;
+};
+// out = norm(in), with the base's norm or an adapter's own.
+struct NormCall {
+    const Site& site;
+    NormSite norm_site;
+    const Norm& base;
+    Matrix out;
+    Matrix in;
+};
+// out (+)= weight · in + bias; then each group's adapter adds to its rows or replaces them.
+struct ProjectCall {
+    const Site& site;
+    Projection projection;
+    const kernels::PackedWeight& weight;
+    kernels::Vector bias;
+    Matrix out;
+    Matrix in;
+    bool accumulate = false;
+    const kernels::PackedWeight* next = nullptr;
+};
+
+// The engine's thread only.
+class AdaptedOps {
+public:
+    // Both outlive it.
+    AdaptedOps(const ModelConfig& config, kernels::Backend& backend) : config_(config), backend_(backend) {}
+
+    void normalize(const NormCall& call);
+    void project(const ProjectCall& call);
+    // What adapters change in a projection that they do not replace as a whole.
+    void add_changes(const ProjectCall& call);
+
+private:
+    const ModelConfig& config_;
+    kernels::Backend& backend_;
+    // Kept between steps for their capacity.
+    std::vector<kernels::LoraGroup> lora_groups_;
+    std::vector<kernels::BiasGroup> bias_groups_;
+};
+
+}  // namespace lorry::engine
