@@ -14,8 +14,21 @@
 #include <fmt/format.h>
 
 #include "consumer/file/error.h"
+#include "schema/check.h"
 
 namespace lorry::consumer {
+
+// Unpacks a stream.
+class Unpacker {
+public:
+    virtual ~Unpacker() = default;
+    virtual const char* name() const = 0;
+    // Takes bytes from the front of `in` and writes to `out`; returns how many it wrote. The error says what is wrong with the data.
+    virtual Expected<std::size_t, std::string> unpack(std::span<const char>& in, std::span<char> out) = 0;
+    // Whether the data may end here.
+    virtual bool is_complete() const = 0;
+};
+
 namespace {
 
 constexpr std::size_t raw_bytes = 256 << 10;

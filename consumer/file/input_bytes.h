@@ -9,23 +9,12 @@
 #include <span>
 #include <string>
 
-#include "schema/check.h"
-
 namespace lorry::consumer {
 
 // True for "-", the file name that means standard input.
 bool is_standard_input(const std::filesystem::path& file);
 
-// Unpacks a stream. Implemented for each kind of compression in input_bytes.cpp.
-class Unpacker {
-public:
-    virtual ~Unpacker() = default;
-    virtual const char* name() const = 0;
-    // Takes bytes from the front of `in` and writes to `out`; returns how many it wrote. The error says what is wrong with the data.
-    virtual Expected<std::size_t, std::string> unpack(std::span<const char>& in, std::span<char> out) = 0;
-    // Whether the data may end here.
-    virtual bool is_complete() const = 0;
-};
+class Unpacker;  // of one kind of compression; input_bytes.cpp
 
 class InputBytes {
 public:

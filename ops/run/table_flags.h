@@ -44,7 +44,7 @@ public:
         consumer::RunIdentity identity;  // what a resumed run must share
         std::string note;                // a line for the user: the task that was chosen by the model; may be empty
     };
-    // Finds what the rows ask, and that the model can do it. The table must not be empty.
+    // Finds what the rows ask, and that the model can do it.
     Made make(const MakeArgs& args) const;
 
 private:

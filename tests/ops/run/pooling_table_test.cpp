@@ -206,6 +206,17 @@ TEST_F(PoolingTable, AKilledRunOfACompressedTableResumesWithoutLossOrRepetition)
     EXPECT_EQ(lines_of("out.csv"), lines_of("whole.csv"));
 }
 
+TEST_F(PoolingTable, RetriesTheFailedRowsOfATableWithSemicolonsAndKeepsTheOthers) {
+    const TinyEncoder encoder("bert-seq");
+    write_text(folder / "in.csv", "id;text\n1;\"w5\nw6\"\n2;\n3;w7\n");
+    EXPECT_EQ(run(encoder, "in.csv", "out.csv", {"--text", "text"}).exit_code, 1);
+    const auto before = lines_of("out.csv");
+    const ProgramResult again = run(encoder, "in.csv", "out.csv", {"--text", "text", "--retry-failed"});
+    EXPECT_THAT(again.err, HasSubstr("running 1 failed job again"));
+    EXPECT_EQ(lines_of("out.csv"), before);
+    EXPECT_EQ(before.size(), 5U) << "the header, and a row of two lines";
+}
+
 TEST_F(PoolingTable, ReadsOtherEncodingsAndNamesTheLineThatIsNotUtf8) {
     const TinyEncoder encoder("bert-seq");
     write_text(folder / "in.csv", "caf\xE9,text\n1,w5\n\x80,w6\n");

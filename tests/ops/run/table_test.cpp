@@ -176,13 +176,13 @@ TEST_F(RunProgram, ATextColumnAsksAsATemplateOfItDoes) {
     const ProgramResult result = run_program_of(words);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.err.find("--task"), std::string::npos) << "a model that generates text needs none";
-    const auto lines = [&](const std::filesystem::path& file) {
+    const auto lines_of = [&](const std::filesystem::path& file) {
         std::multiset<std::string> lines;
         std::istringstream in(read_whole(file));
         for (std::string line; std::getline(in, line);) lines.insert(line);
         return lines;
     };
-    EXPECT_EQ(lines(out()), lines(tiny.folder / "out.csv"));
+    EXPECT_EQ(lines_of(out()), lines_of(tiny.folder / "out.csv"));
 }
 
 // --task is for what models do besides writing text.
