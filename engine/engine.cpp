@@ -321,6 +321,14 @@ void Engine::Implementation::forward(Batch& batch) {
 // Only its adapter says which labels a sequence has.
 void Engine::Implementation::begin_pooling(Sequence& sequence) {
     const PoolingTask task = *sequence.request().pooling;
+    // Its base would embed, and the answer would look like one of its head.
+    if (task == PoolingTask::embed && sequence.adapter != nullptr && sequence.adapter->classifier() != nullptr) {
+        sequence.result.error =
+            schema::JobError{.code = schema::ErrorCode::unsupported_by_model,
+                             .param = "model",
+                             .message = "this adapter has a classification head and makes no embeddings; use /classify or /token_classify"};
+        return;
+    }
     if (task != PoolingTask::classify && task != PoolingTask::token_classify) return;
     sequence.result.labels = model.labels_for(task, sequence.adapter);
     if (sequence.result.labels != nullptr) return;

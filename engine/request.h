@@ -57,7 +57,7 @@ struct Request {
     // The result has the log-probability of each of these tokens as the next one after the prompt.
     std::vector<TokenId> final_targets;
 
-    // If set, nothing is drawn or scored: the whole prompt is computed and pooled.
+    // If set, nothing is drawn: the result has `pooled`, or `fills` for fill_mask.
     std::optional<PoolingTask> pooling;
     std::vector<std::int32_t> token_types;     // [prompt.size()], of an encoder that has them; empty: all 0
     std::vector<std::int64_t> mask_positions;  // fill_mask: indices of the prompt, ascending; score_top says how many tokens for each

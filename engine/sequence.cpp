@@ -57,7 +57,7 @@ std::span<const BlockHash> Sequence::blocks_between(std::int64_t from, std::int6
 }
 
 std::int64_t Sequence::reusable_tokens() const {
-    if (whole || (request_.pooling && pooled_rows != PooledRows::last)) return 0;
+    if (whole) return 0;
     const std::int64_t all_but_last = known() - 1;
     const SequenceView seen = view();
     return std::max<std::int64_t>(0, seen.score_begin ? std::min(all_but_last, *seen.score_begin) : all_but_last);

@@ -1,4 +1,4 @@
-// Three bytes are four characters.
+// Encodes three bytes as four characters.
 #include "schema/base64.h"
 
 #include <cstdint>

@@ -25,7 +25,7 @@ public:
           rope_(config(), backend, rows_max),
           rows_max_(rows_max),
           sample_rows_max_(sample_rows_max),
-          pools_(!backend.info().has_own_memory),
+          pools_(can_pool(backend)),
           residual_(backend, rows_max, config().hidden),
           embedded_(backend, config().embedding_width() == config().hidden ? 0 : rows_max, config().embedding_width()),
           normed_(backend, rows_max, std::max(config().hidden, config().embedding_width())),

@@ -26,13 +26,13 @@ struct AdapterRows {
     const Adapter* adapter = nullptr;
 };
 
-// A text of a step that is pooled instead of continued: the rows of it that are pooled, of those that step.sample_rows names.
+// A text of a step that is pooled instead of continued. row_begin and row_count index step.sample_rows, not the step's rows.
 struct PooledText {
     std::int64_t row_begin = 0;
     std::int64_t row_count = 0;
     PoolingTask task = PoolingTask::embed;  // embed, classify or token_classify
     const Adapter* adapter = nullptr;       // whose head classifies, if it has one; nullptr: the base's
-    // Set by forward(), valid until the next call: embed [1, hidden], classify [1, labels], token_classify [row_count, labels].
+    // Set by forward(), valid until the next call: embed [1, dimensions], classify [1, labels], token_classify [row_count, labels].
     kernels::Matrix out = {};
 };
 

@@ -15,7 +15,7 @@
 
 namespace lorry::engine {
 
-struct ModuleNames;  // model_layout.h
+struct ModuleNames;  // module_names.h
 
 // Rotary position embedding as transformers' modeling_rope_utils defines the variants.
 struct RopeConfig {

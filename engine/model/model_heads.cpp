@@ -38,7 +38,8 @@ constexpr std::array architectures = {
     Architecture{"ForTokenClassification", Head::tokens},
     Architecture{"ForMaskedLM", Head::masked},
 };
-// BERT's has a masked language model's head, whose second task is not used; ELECTRA's has none that is.
+// BERT's pre-training checkpoint has a masked language model's head, which is used, and one for the next sentence, which is not. ELECTRA's
+// has a head that tells replaced tokens, which is not used.
 constexpr std::string_view pretraining = "ForPreTraining";
 
 bool has_head(const ModuleNames& names, Head head) {

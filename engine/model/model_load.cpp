@@ -7,6 +7,7 @@
 
 #include "engine/model/model_weights.h"
 #include "engine/model/rope.h"
+#include "engine/model/sentence_config.h"
 
 namespace lorry::engine {
 namespace {
@@ -84,15 +85,14 @@ private:
             out.head_bias = out.vectors.add(values(bias));
         const PoolingTask task = config_.labels != nullptr ? config_.head : PoolingTask::classify;
         const HeadModule* const head = layout_.head_for(task);
-        const bool is_on_gpu = backend_.info().has_own_memory;  // which has no kernels for heads
-        if (head != nullptr && !is_on_gpu) {
+        if (head != nullptr && can_pool(backend_)) {
             out.classifier.task = task;
             out.classifier.hidden = pack_hidden(*head, find, backend_, out.vectors);
             if (config_.labels != nullptr) out.classifier.output = pack_output(*head, find, backend_, out.vectors);
             out.classifier.labels = config_.labels;
         }
         if (!layout_.distance_bias.empty()) load_distance_bias(out);
-        if (!config_.embedder || is_on_gpu) return;
+        if (!config_.embedder) return;
         for (const DenseConfig& dense : config_.embedder->dense) out.dense.push_back(load_dense(dense, out.vectors));
     }
 
@@ -283,6 +283,27 @@ Linear pack_output(const HeadModule& head, const FindTensor& tensor, kernels::Pa
     return pack_exactly(head.output, head.output_bias, tensor, packer, vectors);
 }
 
+bool can_pool(const kernels::Backend& backend) { return !backend.info().has_own_memory; }
+
+namespace {
+
+// All that decides about embeddings besides the model itself.
+void add_to(ContentHash& hash, const EmbedderConfig& embedder, std::optional<std::int64_t> max_sequence) {
+    hash.add_text(
+        fmt::format("{} {} {} {}", name_of(embedder.pooling), embedder.normalized, embedder.dimensions, max_sequence.value_or(0)));
+    for (const auto& [name, text] : embedder.prompts) {
+        hash.add_text(name);
+        hash.add_text(text);
+    }
+    hash.add_text(embedder.default_prompt);
+    for (const DenseConfig& dense : embedder.dense) {
+        hash.add_text(fmt::format("{} {}", dense.bias, dense.activation ? static_cast<int>(*dense.activation) : -1));
+        Checkpoint(dense.folder).add_to(hash);
+    }
+}
+
+}  // namespace
+
 std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels::Backend& backend, std::int64_t rows_max,
                                    std::int64_t sample_rows_max, std::int64_t context_max, std::optional<PoolingMode> pooling) {
     ModelParts parts{.config = ModelConfig::load(folder, pooling),
@@ -290,13 +311,10 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
                      .checkpoint = std::make_unique<Checkpoint>(folder),
                      .weights = ModelWeights(backend),
                      .fingerprint = {}};
-    if (backend.info().has_own_memory && !parts.config.generates) {
-        throw std::runtime_error(
-            fmt::format("{}: a GPU cannot run encoders and models with other heads than a causal language model's yet; "
-                        "use --device cpu",
-                        folder.string()));
+    if (!can_pool(backend) && (!parts.config.generates || parts.config.embedder)) {
+        throw std::runtime_error(fmt::format(
+            "{}: a GPU runs no encoders, no classification heads and no embedding models yet; use --device cpu", folder.string()));
     }
-    if (backend.info().has_own_memory) parts.config.embedder.reset();
     parts.layout = layout_of(parts.config);
     untie_own_head(parts.config, parts.layout, *parts.checkpoint);
     check_checkpoint(parts.config, parts.layout, *parts.checkpoint);
@@ -311,6 +329,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     if (!generation_text) throw std::runtime_error(generation_text.error());
     hash.add_text(*generation_text);
     parts.checkpoint->add_to(hash);
+    if (parts.config.embedder) add_to(hash, *parts.config.embedder, parts.config.max_sequence);
     parts.fingerprint = hash.hex();
 
     parts.weights = ModelLoader(parts.config, parts.layout, *parts.checkpoint, backend).load();

@@ -100,6 +100,9 @@ constexpr kernels::WeightRole role_of(Projection projection) {
     return projection == Projection::head ? kernels::WeightRole::embedding : kernels::WeightRole::projection;
 }
 
+// Whether the device has kernels for encoders, pooling, and heads other than the vocabulary's.
+bool can_pool(const kernels::Backend& backend);
+
 // The parts that Model::load builds a model from.
 struct ModelParts {
     ModelConfig config;

@@ -38,7 +38,6 @@ kernels::PoolKind kind_of(PoolingMode mode) {
     return mode == PoolingMode::weighted_mean ? kernels::PoolKind::weighted_sum : kernels::PoolKind::sum;
 }
 
-// Rows [begin, begin + count) of another matrix of float32, as a matrix of their own.
 PoolingMode mode_of(PoolingTask task, const ModelConfig& config) {
     if (task == PoolingTask::classify) return config.classifier_pooling;
     CHECK(task == PoolingTask::embed && config.embedder, "only embeddings and classes are pooled");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -49,13 +50,12 @@ private:
     std::vector<float> factors_;
 };
 
-// The head with which an adapter, or the base for nullptr, does a task; nullptr: there is none. hidden: its hidden layer, which may be the
-// base's.
 struct ChosenHead {
-    const HiddenLayer* hidden = nullptr;  // nullptr: none
+    const HiddenLayer* hidden = nullptr;  // the adapter's or the base's; nullptr: none
     const Linear* output = nullptr;
     std::shared_ptr<const Labels> labels;
 };
+// The head that does the task for this adapter, or for the base if adapter is null. nullopt: there is none.
 std::optional<ChosenHead> choose_head(const ModelParts& parts, PoolingTask task, const Adapter* adapter);
 
 }  // namespace lorry::engine

@@ -108,7 +108,7 @@ void read_text_limits(const std::filesystem::path& folder, ModelConfig& config) 
     if (!json) return;
     const Section section(*json, file.string());
     if (section.boolean("do_lower_case", false))
-        section.refuse("do_lower_case", "texts reach the tokenizer as they are; set it to false and let the tokenizer lower them");
+        section.refuse("do_lower_case", "texts reach the tokenizer as they are; set it to false and let the tokenizer lowercase them");
     if (section.find("max_seq_length") != nullptr) config.max_sequence = section.integer("max_seq_length", std::nullopt, 1, size_max);
 }
 

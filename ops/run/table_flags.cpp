@@ -207,7 +207,8 @@ std::vector<std::string> TableFlags::read_choices() const {
         if (label.ends_with('\r')) label.pop_back();
         if (!label.empty()) labels.push_back(label);
     }
-    if (labels.size() < 2) throw UsageError(fmt::format("--choices {}: give at least two labels, one per line", choices_));
+    if (labels.size() < 2)
+        throw UsageError(fmt::format("--choices {}: give at least two labels, one per line or separated by commas", choices_));
     if (const auto choice = consumer::repeated(labels))
         throw UsageError(fmt::format("--choices {}: the label '{}' occurs twice: take one out", choices_, schema::shortened(*choice)));
     return labels;

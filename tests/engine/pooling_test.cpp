@@ -176,6 +176,17 @@ TEST(PoolingEngine, DrawsAndEmbedsInOneBatch) {
     }
 }
 
+// Pins: /score with a reranker's adapter over a bare encoder was the cosine of the base's vectors.
+TEST(PoolingEngine, RefusesEmbeddingsOfAnAdapterThatClassifies) {
+    Rig rig("bert", {.sequences_max = 8, .step_rows_max = 64});
+    const SeededFolder folder(adapter_goldens("bert-rerank"), "adapter_model.safetensors");
+    Request request = rig.request(1, PoolingTask::embed, 9);
+    request.adapter = source_of(folder, rig);
+    const Result result = rig.run({request}).at(1);
+    ASSERT_TRUE(result.error);
+    EXPECT_EQ(result.error->code, schema::ErrorCode::unsupported_by_model);
+}
+
 TEST(PoolingEngine, FillsMasks) {
     Rig rig("bert-mlm", {.sequences_max = 8, .step_rows_max = 128});
     std::vector<Request> requests;

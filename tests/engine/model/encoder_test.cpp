@@ -133,12 +133,23 @@ TEST(EncodersOnAGpu, AreRefusedWithWhatToDo) {
         EXPECT_THAT(error.what(), testing::HasSubstr("--device cpu"));
     }
     const auto causal = tests::golden_folder() / "checkpoints/llama-mha";
-    const auto model = engine::Model::load(causal, *backend, rows_max, rows_max, rows_max, engine::PoolingMode::last);
-    EXPECT_FALSE(model->config().embedder);
+    EXPECT_THROW(engine::Model::load(causal, *backend, rows_max, rows_max, rows_max, engine::PoolingMode::last), std::runtime_error);
+    const auto model = engine::Model::load(causal, *backend, rows_max, rows_max);
     const SeededFolder folder(tests::golden_folder() / "encoder_adapters/llama-causal-classify", "adapter_model.safetensors");
     const auto adapter = tests::load_adapter(folder.path(), *model, *backend);
     ASSERT_FALSE(adapter);
     EXPECT_THAT(adapter.error().reason, testing::HasSubstr("--device cpu"));
+}
+
+// Pins: a run that is resumed with another pooling would mix two kinds of vectors.
+TEST(Fingerprint, DependsOnThePooling) {
+    const auto backend = tests::float32_backend();
+    const SeededFolder folder(tests::golden_folder() / "encoders/bert", "model.safetensors");
+    const auto fingerprint = [&](std::optional<engine::PoolingMode> pooling) {
+        return engine::Model::load(folder.path(), *backend, rows_max, rows_max, rows_max, pooling)->fingerprint();
+    };
+    EXPECT_EQ(fingerprint(std::nullopt), fingerprint(engine::PoolingMode::mean));
+    EXPECT_NE(fingerprint(engine::PoolingMode::cls), fingerprint(engine::PoolingMode::mean));
 }
 
 // What is wrong with a folder or an adapter is said when it is loaded.

@@ -16,7 +16,7 @@ namespace {
 using namespace text_vectors;
 using testing::HasSubstr;
 
-std::string load_error(const ModelFolder& folder) {
+std::string conversion_error(const ModelFolder& folder) {
     try {
         Tokenizer::load(folder.path());
         return "loaded";
@@ -95,11 +95,11 @@ TEST(ConversionTest, TheClassIsTheConfiguredOneOrThatOfTheModelType) {
     const ModelFolder folder;
     folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n");
     folder.write("config.json", R"({"model_type":"electra"})");
-    EXPECT_EQ(load_error(folder), "loaded");
+    EXPECT_EQ(conversion_error(folder), "loaded");
     folder.write("config.json", R"({"model_type":"electra","tokenizer_class":"GPT2Tokenizer"})");
-    EXPECT_THAT(load_error(folder), HasSubstr("vocab.json is missing"));
+    EXPECT_THAT(conversion_error(folder), HasSubstr("vocab.json is missing"));
     folder.write("tokenizer_config.json", R"({"tokenizer_class":"DistilBertTokenizerFast"})");
-    EXPECT_EQ(load_error(folder), "loaded") << "tokenizer_config.json precedes config.json";
+    EXPECT_EQ(conversion_error(folder), "loaded") << "tokenizer_config.json precedes config.json";
 }
 
 TEST(ConversionTest, AnUnknownClassIsRefusedByNameWithWhatToDo) {
@@ -108,7 +108,7 @@ TEST(ConversionTest, AnUnknownClassIsRefusedByNameWithWhatToDo) {
     const auto error_of = [&](std::string_view config, std::string_view model) {
         folder.write("tokenizer_config.json", config);
         folder.write("config.json", model);
-        return load_error(folder);
+        return conversion_error(folder);
     };
     const auto unknown = error_of(R"({"tokenizer_class":"FlaubertTokenizer"})", "{}");
     EXPECT_THAT(unknown, HasSubstr("Lorry cannot make one for the tokenizer class FlaubertTokenizer; save the tokenizer with transformers, "
@@ -158,9 +158,9 @@ TEST(ConversionTest, AddedTokensFollowTheVocabulary) {
     folder.write("added_tokens.json", R"({"[B]":7,"[A]":6})");
     EXPECT_EQ(Tokenizer::load(folder.path()).encode("the[B][A]", false).value(), (std::vector<TokenId>{5, 7, 6}));
     folder.write("added_tokens.json", R"({"[B]":9})");
-    EXPECT_THAT(load_error(folder), HasSubstr(R"(the token "[B]")"));
+    EXPECT_THAT(conversion_error(folder), HasSubstr(R"(the token "[B]")"));
     folder.write("added_tokens.json", R"({"[B]":"9"})");
-    EXPECT_THAT(load_error(folder), HasSubstr("added_tokens.json: [B] must be a token id"));
+    EXPECT_THAT(conversion_error(folder), HasSubstr("added_tokens.json: [B] must be a token id"));
     folder.write("tokenizer_config.json", R"({"added_tokens_decoder":{"6":{"content":"[B]"}}})");
     EXPECT_EQ(Tokenizer::load(folder.path()).encode("the[B]", false).value(), (std::vector<TokenId>{5, 6})) << "the newer place precedes";
 }
@@ -169,9 +169,9 @@ TEST(ConversionTest, AVocabularyWithoutItsSpecialTokensIsRefused) {
     const ModelFolder folder;
     folder.write("config.json", R"({"model_type":"bert"})");
     folder.write("vocab.txt", "the\nlorry\n");
-    EXPECT_THAT(load_error(folder), HasSubstr(R"(vocab.txt has no "[UNK]", the token of unknown words)"));
+    EXPECT_THAT(conversion_error(folder), HasSubstr(R"(vocab.txt has no "[UNK]", the token of unknown words)"));
     folder.write("vocab.txt", "\xff\n");
-    EXPECT_THAT(load_error(folder), HasSubstr("vocab.txt is not valid UTF-8 at byte 0"));
+    EXPECT_THAT(conversion_error(folder), HasSubstr("vocab.txt is not valid UTF-8 at byte 0"));
 }
 
 TEST(ConversionTest, MergesThatAreNotPairsAreRefusedByLine) {
@@ -180,7 +180,7 @@ TEST(ConversionTest, MergesThatAreNotPairsAreRefusedByLine) {
     folder.write("vocab.json", R"({"a":0,"b":1,"ab":2,"<|endoftext|>":3})");
     const auto error_of = [&](std::string_view merges) {
         folder.write("merges.txt", merges);
-        return load_error(folder);
+        return conversion_error(folder);
     };
     EXPECT_EQ(error_of("#version: 0.2\na b\n\n"), "loaded");
     EXPECT_THAT(error_of("#version: 0.2\na b\nab\n"), HasSubstr("merges.txt, line 3: must be two tokens with a space between them"));
@@ -202,7 +202,7 @@ TEST(ConversionTest, SentencePieceModelsThatAreBrokenOrTooLargeAreRefused) {
     folder.write("config.json", R"({"model_type":"t5"})");
     const auto error_of = [&](std::string_view model) {
         folder.write("spiece.model", model);
-        return load_error(folder);
+        return conversion_error(folder);
     };
     const std::string pieces = piece_of("<pad>") + piece_of("</s>") + piece_of("<unk>");
     const std::string trainer = {'\x12', 3, '\xc0', 2, 2};  // unk_id 2
@@ -249,7 +249,7 @@ TEST(ConversionTest, NumberAndKindOfExtraTokensOfT5AreChecked) {
     EXPECT_EQ(*tokenizer.find("<extra_id_0>"), *tokenizer.find("<extra_id_1>") + 1);
     EXPECT_EQ(tokenizer.find("<extra_id_2>"), std::nullopt);
     folder.write("tokenizer_config.json", R"({"tokenizer_class":"T5Tokenizer","extra_ids":1000000000})");
-    EXPECT_THAT(load_error(folder), HasSubstr("extra_ids is 1000000000; allowed are up to 10000"));
+    EXPECT_THAT(conversion_error(folder), HasSubstr("extra_ids is 1000000000; allowed are up to 10000"));
 }
 
 }  // namespace
