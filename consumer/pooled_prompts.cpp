@@ -17,6 +17,8 @@ using schema::ErrorCode;
 using schema::JobError;
 using Done = Expected<void, JobError>;
 
+// Of the texts that a job has tokenized, each counted as often as it is read: a third of a minute of the intake's time.
+constexpr std::size_t job_bytes_max = std::size_t{32} << 20;
 constexpr std::int64_t labels_expected = 16;  // of an adapter's head, which the engine reads later
 
 const std::string* find_prompt(const engine::EmbedderConfig& embedder, const std::string& name) {
@@ -190,10 +192,25 @@ private:
     }
 
     Done add_encoded(const std::string& place, std::string text, std::optional<std::string_view> second) {
+        bytes_ += text.size() + second.value_or("").size();
+        if (bytes_ > job_bytes_max) {
+            return unexpected(error_at(ErrorCode::job_too_large, place,
+                                       fmt::format("the job's pairs have more than {} bytes of text, counted as often as they are read: "
+                                                   "shorten the text that is read with each of the others, or split the job",
+                                                   job_bytes_max)));
+        }
         auto encoding = encoder_.encode_pair(text, second, limit_, place);
         if (!encoding) return unexpected(encoding.error());
-        TokenizedPrompt prompt{.text = std::move(text), .tokens = std::move(encoding->ids)};
-        if (config_.token_types > 1) prompt.types = std::move(encoding->types);
+        TokenizedPrompt prompt{.text = {}, .tokens = std::move(encoding->ids)};
+        if (config_.token_types > 1) {
+            if (std::ranges::any_of(encoding->types, [&](std::int32_t type) { return type >= config_.token_types; })) {
+                return unexpected(
+                    error_at(ErrorCode::unsupported_by_model, "model",
+                             fmt::format("the tokenizer gives token types that the model does not have; it has {}", config_.token_types)));
+            }
+            prompt.types = std::move(encoding->types);
+        }
+        if (plan_.work == Work::token_classify || plan_.work == Work::fill_mask) prompt.text = std::move(text);
         if (plan_.work == Work::token_classify) prompt.spans = std::move(encoding->spans);
         if (plan_.work == Work::fill_mask) {
             if (auto found = find_masks(place, prompt); !found) return found;
@@ -251,6 +268,7 @@ private:
     const std::string_view field_;
     std::optional<EncodeLimit> limit_;
     std::vector<TokenizedPrompt> prompts_;
+    std::size_t bytes_ = 0;  // tokenized so far
 };
 
 }  // namespace

@@ -39,9 +39,11 @@ Expected<std::vector<engine::TokenId>, JobError> TextEncoder::encode(std::string
 Expected<engine::Encoding, JobError> TextEncoder::encode_pair(std::string_view first, std::optional<std::string_view> second,
                                                               const std::optional<engine::EncodeLimit>& limit,
                                                               std::string_view field) const {
-    if (!limit) {
-        if (auto fits = check_bytes(first.size() + second.value_or("").size(), field); !fits) return unexpected(fits.error());
-    }
+    // A text that is cut may be longer, but not without limit: all of it is tokenized first.
+    constexpr std::size_t cut_factor = 4;
+    const std::size_t bytes = first.size() + second.value_or("").size();
+    if (auto fits = check_bytes(bytes, field); !fits && (!limit || !check_bytes(bytes / cut_factor, field)))
+        return unexpected(fits.error());
     if (second && !tokenizer_.takes_pairs()) {
         return unexpected(
             error_at(ErrorCode::unsupported_by_model, field,

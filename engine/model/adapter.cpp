@@ -281,11 +281,10 @@ public:
         if (match_.head && !model_.pools())
             return unexpected(
                 std::string("adapter_config.json: task_type: a GPU has no kernels for classification heads yet; use --device cpu"));
-        if (match_.head && !match_.head->module->dense.empty() && match_.head->dense_weight == nullptr &&
-            !has_hidden_layer(model_.layout(), model_.checkpoint())) {
+        if (match_.head && needs_base(*match_.head) && !base_has_hidden_layer(match_.head->task)) {
             return unexpected(
-                fmt::format("{}: the head needs {}.weight, which neither the adapter nor the base model has; train and save "
-                            "it with the adapter (modules_to_save)",
+                fmt::format("{}: the head needs {}, which neither the adapter nor the base model has; train and save all of it with "
+                            "the adapter (modules_to_save)",
                             weights_name, match_.head->module->dense));
         }
         auto info = describe(config, match_, model_.config(), model_config);
@@ -296,6 +295,16 @@ public:
             if (lora.base_weight != nullptr && equals_base(model_, lora.module->path, *lora.base_weight)) lora.base_weight = nullptr;
         }
         return {};
+    }
+    // Whether the adapter leaves a part of its head's hidden layer to the base.
+    static bool needs_base(const HeadMatch& head) {
+        const HeadModule& module = *head.module;
+        return !module.dense.empty() && (head.dense_weight == nullptr || (!module.norm.empty() && head.norm_weight == nullptr));
+    }
+    // Only the hidden layer of the base's own head was checked and packed, or that of sequence classifiers for a base without a head.
+    bool base_has_hidden_layer(PoolingTask task) const {
+        const ModelConfig& config = model_.config();
+        return (config.labels == nullptr || config.head == task) && has_hidden_layer(model_.layout(), model_.checkpoint());
     }
     std::span<const Tensor> tensors() const { return tensors_; }
     AdapterInfo& info() { return info_; }

@@ -74,6 +74,9 @@ public:
         if (!config_.classifies) return;
         const HeadModule* const module = layout.head_for(*config_.classifies);
         if (module == nullptr) return fail("adapter_config.json: task_type: this model's family has no head for it");
+        // The logits of a text's tokens are held until its job ends.
+        constexpr std::int64_t token_labels_max = 1024;
+        constexpr std::int64_t labels_max = 1 << 16;
         HeadMatch head{.task = *config_.classifies, .module = module};
         const Tensor* const output = find_tensor(tensors_, fmt::format("{}{}.weight", name_prefix, name_of(module->output)));
         if (output == nullptr || output->shape.size() != 2 || output->shape[0] <= 0) {
@@ -81,6 +84,8 @@ public:
                                     module->output, model_.hidden, *config_.classifies == PoolingTask::classify ? "SEQ_CLS" : "TOKEN_CLS"));
         }
         head.labels = output->shape[0];
+        const std::int64_t most = head.task == PoolingTask::classify ? labels_max : token_labels_max;
+        if (head.labels > most) fail(fmt::format("{}: the head has {} labels; allowed are up to {}", weights_file, head.labels, most));
         const bool has_dense = !module->dense.empty();
         const std::vector<std::int64_t> dense_shape = {module->dense_size, model_.hidden};
         head.output_weight = take(module->output, {"weight"}, {head.labels, has_dense ? module->dense_size : model_.hidden});

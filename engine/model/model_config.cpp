@@ -395,7 +395,9 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
         case Rope::by_window:
             out.rope = {.kind = RopeConfig::Kind::standard,
                         .theta = read_theta(config, file, "full_attention", "global_rope_theta", 160000.0)};
-            out.window_rope_theta = read_theta(config, file, "sliding_attention", "local_rope_theta", 10000.0);
+            // null: as the other layers.
+            out.window_rope_theta = read_theta(config, file, "sliding_attention", "local_rope_theta",
+                                               config.has("local_rope_theta") ? out.rope.theta : 10000.0);
             break;
     }
     out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;

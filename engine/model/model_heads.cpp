@@ -120,7 +120,8 @@ ProblemType read_problem(const Section& config, std::size_t labels) {
                                             ProblemName{"regression", ProblemType::regression}};
     // As transformers' pipeline: the only label gets a sigmoid.
     const auto& by_count = labels > 1 ? problems[0] : problems[1];
-    return config.one_of(problems, "problem_type", by_count.name).problem;
+    const ProblemType problem = config.one_of(problems, "problem_type", by_count.name).problem;
+    return labels == 1 && problem == ProblemType::single_label ? ProblemType::multi_label : problem;
 }
 
 // How texts are pooled for a sequence classifier.

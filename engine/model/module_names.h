@@ -1,5 +1,5 @@
 // The names of a checkpoint's modules, one ModuleNames for each naming style, with where norms and heads stand. A family refers to one in
-// model_config.cpp; model_layout.cpp spells the names out.
+// model_families.h; model_layout.cpp spells the names out.
 #pragma once
 
 #include <array>

@@ -57,6 +57,7 @@ std::optional<ChosenHead> choose_head(const ModelParts& parts, PoolingTask task,
     if (head.labels == nullptr || head.task != task) return std::nullopt;
     const HiddenLayer& hidden = head.hidden.linear.weight != nullptr ? head.hidden : base.hidden;
     const bool has_hidden = !parts.layout.head_for(task)->dense.empty();
+    if (has_hidden && hidden.linear.weight == nullptr) return std::nullopt;
     return ChosenHead{.hidden = has_hidden ? &hidden : nullptr, .output = &head.output, .labels = head.labels};
 }
 

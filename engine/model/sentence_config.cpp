@@ -124,6 +124,10 @@ void read_modules(const Json& modules, const std::filesystem::path& folder, Mode
             refuse("each module needs a type and a path");
         const std::string name = type->as_string()->substr(type->as_string()->rfind('.') + 1);
         const auto own = folder / *path->as_string();
+        // Pooled once, then Dense modules, then scaled: other orders are other vectors.
+        const bool comes_later = name == "Dense" || name == "Normalize";
+        if (out.normalized || comes_later == out.pooling_source.empty())
+            refuse(name + " stands where it is not supported; the order is Transformer, Pooling, Dense, Normalize");
         if (name == "Transformer") {
             if (!path->as_string()->empty())
                 refuse("the transformer is in " + *path->as_string() + "; only those in the folder itself are read");
