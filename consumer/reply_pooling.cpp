@@ -20,7 +20,7 @@ using engine::Result;
 using schema::Json;
 
 // Estimates for a reply's bytes.
-constexpr std::int64_t entry_bytes = 60;
+constexpr std::int64_t result_entry_bytes = 60;
 constexpr std::int64_t float_bytes = 13;
 constexpr std::int64_t double_bytes = 21;
 constexpr std::int64_t entity_bytes = 110;
@@ -259,15 +259,15 @@ std::int64_t pooled_bytes_of(const ReplyPlan& plan, std::span<const Result> resu
             case Work::score_choices: break;
             case Work::embed: {
                 const auto dimensions = static_cast<std::int64_t>(dimensions_of(plan, result));
-                bytes +=
-                    entry_bytes + (plan.job.pooling.base64 ? dimensions * std::int64_t{sizeof(float)} * 4 / 3 : dimensions * float_bytes);
+                bytes += result_entry_bytes +
+                         (plan.job.pooling.base64 ? dimensions * std::int64_t{sizeof(float)} * 4 / 3 : dimensions * float_bytes);
                 break;
             }
-            case Work::classify: bytes += entry_bytes + std::ssize(result.pooled) * double_bytes; break;
-            case Work::zero_shot: bytes += entry_bytes / std::ssize(plan.job.choices) + double_bytes; break;
-            case Work::token_classify: bytes += entry_bytes + std::ssize(plan.texts[i].tokens) * entity_bytes; break;
+            case Work::classify: bytes += result_entry_bytes + std::ssize(result.pooled) * double_bytes; break;
+            case Work::zero_shot: bytes += result_entry_bytes / std::ssize(plan.job.choices) + double_bytes; break;
+            case Work::token_classify: bytes += result_entry_bytes + std::ssize(plan.texts[i].tokens) * entity_bytes; break;
             case Work::score_pairs:
-            case Work::compare_embeddings: bytes += entry_bytes; break;
+            case Work::compare_embeddings: bytes += result_entry_bytes; break;
             case Work::fill_mask:
                 for (const auto& mask : result.fills) bytes += std::ssize(mask.top) * (fill_bytes + std::ssize(plan.texts[i].text));
                 break;

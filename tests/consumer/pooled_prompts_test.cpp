@@ -17,10 +17,10 @@ using engine::PoolingTask;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-const engine::Tokenizer& bert() { return tests::encoder_tokenizer("bert_uncased"); }
+const engine::Tokenizer& uncased() { return tests::encoder_tokenizer("bert_uncased"); }
 
 ModelConfig encoder() {
-    return {.vocabulary = static_cast<std::int64_t>(bert().vocabulary_size()), .generates = false, .is_encoder = true, .token_types = 2};
+    return {.vocabulary = static_cast<std::int64_t>(uncased().vocabulary_size()), .generates = false, .is_encoder = true, .token_types = 2};
 }
 ModelConfig embedder() {
     ModelConfig config = encoder();
@@ -39,10 +39,10 @@ ModelConfig mask_filler() {
     config.fills_masks = true;
     return config;
 }
-ModelConfig generator() { return {.vocabulary = static_cast<std::int64_t>(bert().vocabulary_size())}; }
+ModelConfig generator() { return {.vocabulary = static_cast<std::int64_t>(uncased().vocabulary_size())}; }
 
 Expected<PreparedJob, RefusedJob> prepare(const ModelConfig& config, const std::string& url, const std::string& members,
-                                          bool is_adapter = false, const engine::Tokenizer& tokenizer = bert()) {
+                                          bool is_adapter = false, const engine::Tokenizer& tokenizer = uncased()) {
     const std::string line = fmt::format(R"({{"custom_id":"a","url":"{}","body":{{"model":"base",{}}}}})", url, members);
     auto job = schema::parse_job({.source = {}, .key = {}, .value = line, .headers = {}, .timestamp = {}}, {});
     CHECK(job.has_value(), "the test's job is good");
@@ -67,7 +67,7 @@ std::string refusal(const ModelConfig& config, const std::string& url, const std
 // "[CLS] in the [SEP] / 0 0 0 0"
 std::string shown(const engine::Request& request) {
     std::vector<std::string> tokens;
-    for (const auto id : request.prompt) tokens.push_back(bert().token_spelling(id));
+    for (const auto id : request.prompt) tokens.push_back(uncased().token_spelling(id));
     return fmt::format("{} / {}", fmt::join(tokens, " "), fmt::join(request.token_types, ""));
 }
 std::vector<std::string> shown(const PreparedJob& job) {
@@ -268,7 +268,7 @@ TEST(PooledPrompts, AJobWeighsItsTokensAndItsResults) {
     const auto weight = [](const ModelConfig& config, const std::string& url, const std::string& members) {
         const std::string line = fmt::format(R"({{"custom_id":"a","url":"{}","body":{{"model":"base",{}}}}})", url, members);
         auto job = schema::parse_job({.source = {}, .key = {}, .value = line, .headers = {}, .timestamp = {}}, {});
-        const Preparer preparer(bert(), std::nullopt, config, {.context_max = 20});
+        const Preparer preparer(uncased(), std::nullopt, config, {.context_max = 20});
         return preparer.tokenize(std::move(*job), {.kind = ModelName::Kind::base})->weight;
     };
     const JobWeight embedded = weight(embedder(), "/v1/embeddings", R"("input":["in","the in"])");

@@ -15,7 +15,7 @@ namespace {
 
 // Numbers of the Kafka protocol.
 enum Api : std::int16_t {
-    produce = 0,
+    produce_records = 0,
     heartbeat = 12,
     init_producer = 22,
     add_partitions = 24,
@@ -111,13 +111,13 @@ const std::vector<Row> table = {
     {"OffsetsCoordinatorLoading", commit_offsets, {14, 14}, Reaction::inside},
     {"AddPartitionsNoTopic", add_partitions, {3}, Reaction::inside},
     {"OffsetsNoTopic", commit_offsets, {3}, Reaction::inside},
-    {"ProduceNotLeader", produce, {6}, Reaction::inside},
-    {"ProduceNotEnoughReplicas", produce, {19, 19}, Reaction::inside},
-    {"ProduceNotEnoughReplicasAfterAppend", produce, {20}, Reaction::inside},
-    {"ProduceStorageError", produce, {56}, Reaction::inside},
+    {"ProduceNotLeader", produce_records, {6}, Reaction::inside},
+    {"ProduceNotEnoughReplicas", produce_records, {19, 19}, Reaction::inside},
+    {"ProduceNotEnoughReplicasAfterAppend", produce_records, {20}, Reaction::inside},
+    {"ProduceStorageError", produce_records, {56}, Reaction::inside},
     {"OffsetsTimedOut", commit_offsets, {7}, Reaction::inside},
     {"AddOffsetsTimedOut", add_offsets, {7}, Reaction::inside},
-    {"ProduceTimedOut", produce, {7}, Reaction::inside},
+    {"ProduceTimedOut", produce_records, {7}, Reaction::inside},
     {"OffsetsIllegalGeneration", commit_offsets, {22}, Reaction::abort},
     {"OffsetsUnknownMember", commit_offsets, {25}, Reaction::abort},
     {"OffsetsRebalance", commit_offsets, {27}, Reaction::abort},
@@ -131,23 +131,23 @@ const std::vector<Row> table = {
     {"AddPartitionsTimedOut", add_partitions, {7}, Reaction::abort},
     {"EndTimedOut", end_transaction, {7}, Reaction::abort},
     {"OffsetsUnknownError", commit_offsets, {-1}, Reaction::abort},
-    {"ProduceOutOfOrder", produce, {45}, Reaction::abort_or_ask},
-    {"ProduceUnknownProducer", produce, {59}, Reaction::abort_or_ask},
+    {"ProduceOutOfOrder", produce_records, {45}, Reaction::abort_or_ask},
+    {"ProduceUnknownProducer", produce_records, {59}, Reaction::abort_or_ask},
     {"EndInvalidState", end_transaction, {48}, Reaction::ask},
     {"OffsetsNoProducerId", commit_offsets, {49}, Reaction::ask},
     {"OffsetsUnsupportedFormat", commit_offsets, {43}, Reaction::ask},
     {"EndProducerFenced", end_transaction, {90}, Reaction::fence},
     {"EndInvalidProducerEpoch", end_transaction, {47}, Reaction::fence},
     {"AddOffsetsProducerFenced", add_offsets, {90}, Reaction::fence},
-    {"ProduceTooLarge", produce, {10}, Reaction::reject},
-    {"ProduceInvalidRecord", produce, {87}, Reaction::reject},
+    {"ProduceTooLarge", produce_records, {10}, Reaction::reject},
+    {"ProduceInvalidRecord", produce_records, {87}, Reaction::reject},
     {"OffsetsMetadataTooLarge", commit_offsets, {12}, Reaction::end, "offset.metadata.max.bytes"},
     {"AddPartitionsForbidden", add_partitions, {29}, Reaction::end, "lacks the right"},
     {"AddOffsetsForbiddenGroup", add_offsets, {30}, Reaction::end, "lacks the right"},
     {"EndForbiddenTransactionalId", end_transaction, {53}, Reaction::end, "lacks the right"},
-    {"ProduceForbiddenCluster", produce, {31}, Reaction::end, "lacks the right"},
+    {"ProduceForbiddenCluster", produce_records, {31}, Reaction::end, "lacks the right"},
     {"AddPartitionsUnsupported", add_partitions, {35}, Reaction::end, "too old"},
-    {"ProduceInvalidTopic", produce, {17}, Reaction::end, "Invalid topic"},
+    {"ProduceInvalidTopic", produce_records, {17}, Reaction::end, "Invalid topic"},
     {"OffsetsForbiddenTopic", commit_offsets, {29}, Reaction::end, "lacks the right"},
 };
 
@@ -219,12 +219,12 @@ TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterATimeOut) {
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(4);
     ASSERT_EQ(entries.size(), 4U);
-    broker.fail_requests(produce, std::vector<int>(1'000, not_enough_replicas));
+    broker.fail_requests(produce_records, std::vector<int>(1'000, not_enough_replicas));
     std::thread publishing([&] { EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U); });
     const auto deadline = Clock::now() + 20s;
     while (committer->counters().aborts == 0 && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(committer->counters().aborts, 1U);
-    broker.fail_no_more(produce);
+    broker.fail_no_more(produce_records);
     publishing.join();
     EXPECT_GE(committer->counters().transactions, 2U) << "all four went into one again";
     EXPECT_EQ(tracker.incomplete(), 0U);

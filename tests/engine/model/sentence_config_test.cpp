@@ -19,7 +19,8 @@ struct SentenceFolder {
         std::string list;
         for (const std::string& module : modules) {
             const std::string path = module == "Transformer" ? "" : "1_" + module;
-            list += (list.empty() ? "" : ",") + R"({"type": "sentence_transformers.models.)" + module + R"(", "path": ")" + path + R"("})";
+            list += std::string(list.empty() ? "" : ",") + R"({"type": "sentence_transformers.models.)" + module + R"(", "path": ")" +
+                    path + R"("})";
             std::filesystem::create_directories(folder / path);
         }
         tests::write_text(folder / "modules.json", "[" + list + "]");

@@ -21,7 +21,7 @@ using engine::Checkpoint;
 using engine::parse_safetensors;
 using engine::parse_safetensors_header;
 
-std::string error_of(const std::string& header, std::uint64_t data_bytes) {
+std::string header_error(const std::string& header, std::uint64_t data_bytes) {
     const auto tensors = parse_safetensors_header(header, data_bytes);
     return tensors ? "accepted" : tensors.error();
 }
@@ -72,25 +72,25 @@ TEST(Safetensors, EachBrokenHeaderIsRefusedWithTheReason) {
     const auto entry = [](const char* dtype, const char* shape, const char* offsets) {
         return fmt::format(R"({{"x":{{"dtype":"{}","shape":{},"data_offsets":{}}}}})", dtype, shape, offsets);
     };
-    EXPECT_EQ(error_of(two_tensors, 12), "accepted");
-    EXPECT_EQ(error_of("{}", 0), "accepted");
-    EXPECT_THAT(error_of("{", 0), testing::HasSubstr("not JSON"));
-    EXPECT_THAT(error_of("[]", 0), testing::HasSubstr("array"));
-    EXPECT_THAT(error_of(R"({"x":3})", 0), testing::HasSubstr("tensor x: needs dtype"));
-    EXPECT_THAT(error_of(entry("F7", "[2]", "[0,8]"), 8), testing::HasSubstr("dtype F7 is unknown"));
-    EXPECT_THAT(error_of(entry("F32", "[-2]", "[0,8]"), 8), testing::HasSubstr("shape [-2]"));
-    EXPECT_THAT(error_of(entry("F32", "[2.5]", "[0,8]"), 8), testing::HasSubstr("shape [2.5]"));
-    EXPECT_THAT(error_of(entry("F32", "[3]", "[0,8]"), 8), testing::HasSubstr("does not fill"));
-    EXPECT_THAT(error_of(entry("F32", "[4294967296,4294967296,2]", "[0,8]"), 8), testing::HasSubstr("does not fill"));
-    EXPECT_THAT(error_of(entry("F4", "[3]", "[0,1]"), 1), testing::HasSubstr("does not fill"));
-    EXPECT_THAT(error_of(entry("F32", "[2]", "[0,8]"), 7), testing::HasSubstr("outside"));
-    EXPECT_THAT(error_of(entry("F32", "[2]", "[8,0]"), 8), testing::HasSubstr("outside"));
-    EXPECT_THAT(error_of(entry("F32", "[2]", "[0,8,9]"), 9), testing::HasSubstr("two data_offsets"));
-    EXPECT_THAT(error_of(entry("F32", "[2]", "[1,9]"), 9), testing::HasSubstr("1 unused bytes"));
-    EXPECT_THAT(error_of(entry("F32", "[2]", "[0,8]"), 10), testing::HasSubstr("2 bytes at the end"));
-    EXPECT_THAT(error_of(R"({"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"y":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})", 7),
+    EXPECT_EQ(header_error(two_tensors, 12), "accepted");
+    EXPECT_EQ(header_error("{}", 0), "accepted");
+    EXPECT_THAT(header_error("{", 0), testing::HasSubstr("not JSON"));
+    EXPECT_THAT(header_error("[]", 0), testing::HasSubstr("array"));
+    EXPECT_THAT(header_error(R"({"x":3})", 0), testing::HasSubstr("tensor x: needs dtype"));
+    EXPECT_THAT(header_error(entry("F7", "[2]", "[0,8]"), 8), testing::HasSubstr("dtype F7 is unknown"));
+    EXPECT_THAT(header_error(entry("F32", "[-2]", "[0,8]"), 8), testing::HasSubstr("shape [-2]"));
+    EXPECT_THAT(header_error(entry("F32", "[2.5]", "[0,8]"), 8), testing::HasSubstr("shape [2.5]"));
+    EXPECT_THAT(header_error(entry("F32", "[3]", "[0,8]"), 8), testing::HasSubstr("does not fill"));
+    EXPECT_THAT(header_error(entry("F32", "[4294967296,4294967296,2]", "[0,8]"), 8), testing::HasSubstr("does not fill"));
+    EXPECT_THAT(header_error(entry("F4", "[3]", "[0,1]"), 1), testing::HasSubstr("does not fill"));
+    EXPECT_THAT(header_error(entry("F32", "[2]", "[0,8]"), 7), testing::HasSubstr("outside"));
+    EXPECT_THAT(header_error(entry("F32", "[2]", "[8,0]"), 8), testing::HasSubstr("outside"));
+    EXPECT_THAT(header_error(entry("F32", "[2]", "[0,8,9]"), 9), testing::HasSubstr("two data_offsets"));
+    EXPECT_THAT(header_error(entry("F32", "[2]", "[1,9]"), 9), testing::HasSubstr("1 unused bytes"));
+    EXPECT_THAT(header_error(entry("F32", "[2]", "[0,8]"), 10), testing::HasSubstr("2 bytes at the end"));
+    EXPECT_THAT(header_error(R"({"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"y":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})", 7),
                 testing::HasSubstr("overlaps"));
-    EXPECT_THAT(error_of(R"({"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4),
+    EXPECT_THAT(header_error(R"({"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4),
                 testing::HasSubstr("twice"));
 }
 
