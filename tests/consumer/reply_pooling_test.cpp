@@ -178,8 +178,9 @@ TEST(PooledReply, FilledMasksAreThoseOfTransformers) {
               "214 0.75 in|[CLS] a [MASK] in in. [SEP]\n1 0.25 [UNK]|[CLS] a [MASK] in [UNK]. [SEP]\n");
     EXPECT_EQ(fills("roberta", "the<mask> reads.", 348, 309), "348 0.75  in|the in reads.\n309 0.25 on|theon reads.\n");
     EXPECT_EQ(fills("roberta", "a <mask> in<mask>.", 348, 309),
-              "348 0.75  in|<s>a  in in<mask>.</s>\n309 0.25 on|<s>a on in<mask>.</s>\n"
-              "348 0.75  in|<s>a <mask> in in.</s>\n309 0.25 on|<s>a <mask> inon.</s>\n");
+              "348 0.75  in|<s>a in in<mask>.</s>\n309 0.25 on|<s>aon in<mask>.</s>\n"
+              "348 0.75  in|<s>a<mask> in in.</s>\n309 0.25 on|<s>a<mask> inon.</s>\n")
+        << "RoBERTa's mask takes the space before it";
 }
 
 TEST(PooledReply, EntitiesHaveTheShapeOfTransformers) {

@@ -88,10 +88,12 @@ TEST(Safetensors, EachBrokenHeaderIsRefusedWithTheReason) {
     EXPECT_THAT(header_error(entry("F32", "[2]", "[0,8,9]"), 9), testing::HasSubstr("two data_offsets"));
     EXPECT_THAT(header_error(entry("F32", "[2]", "[1,9]"), 9), testing::HasSubstr("1 unused bytes"));
     EXPECT_THAT(header_error(entry("F32", "[2]", "[0,8]"), 10), testing::HasSubstr("2 bytes at the end"));
-    EXPECT_THAT(header_error(R"({"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"y":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})", 7),
-                testing::HasSubstr("overlaps"));
-    EXPECT_THAT(header_error(R"({"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4),
-                testing::HasSubstr("twice"));
+    EXPECT_THAT(
+        header_error(R"({"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"y":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})", 7),
+        testing::HasSubstr("overlaps"));
+    EXPECT_THAT(
+        header_error(R"({"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4),
+        testing::HasSubstr("twice"));
 }
 
 TEST(Safetensors, AHeaderLongerThanTheFileIsRefused) {
