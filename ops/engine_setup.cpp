@@ -275,7 +275,7 @@ std::string EngineSetup::describe() const {
                                    device.has_own_memory ? ", and half of what the KV cache has to spare" : "")},
         {"  batch", fmt::format("up to {} sequences, {} tokens a step", options_.sequences_max, options_.step_rows_max)},
     };
-    if (!config.generates || config.embedder) rows.insert(rows.begin() + 1, {"  serves", consumer::abilities_of(config)});
+    if (!config.generates || config.embedder) rows.insert(rows.begin() + 1, {"  ability", consumer::abilities_of(config)});
     if (config.embedder) rows.insert(rows.begin() + 2, {"  pooling", describe_pooling(*config.embedder)});
     if (device.has_own_memory) {
         rows.push_back({"  graphs", fmt::format("{} of up to {}, for decoding steps of {} different sizes", show_bytes(device.graph_bytes),

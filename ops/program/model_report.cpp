@@ -144,7 +144,6 @@ std::string show(const ModelCheck& check) {
     std::vector<std::vector<std::string>> rows = {
         {"model", check.folder},
         {"family", config.family},
-        {"it", consumer::abilities_of(config)},
         {"parameters", show_count(check.model.parameters)},
         {"layers",
          fmt::format("{}, hidden {}, MLP {}{}", config.layers, config.hidden, config.intermediate, config.gated ? " (gated)" : "")},
@@ -160,6 +159,7 @@ std::string show(const ModelCheck& check) {
         {"1,000 tokens", fmt::format("{} of KV cache", show_bytes(1000 * check.kv_token_bytes))},
         {"KV cache", show_bytes(check.kv_bytes)},
     };
+    if (!config.generates || config.embedder) rows.insert(rows.begin() + 2, {"ability", consumer::abilities_of(config)});
     if (config.embedder) rows.insert(rows.begin() + 3, {"pooling", describe_pooling(*config.embedder)});
     if (config.is_encoder) std::erase_if(rows, [](const auto& row) { return row.front() == "KV cache" || row.front() == "1,000 tokens"; });
     std::string text = show_table(rows);
