@@ -2,9 +2,9 @@
 #include "consumer/entities.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string_view>
 
+#include "consumer/probabilities.h"
 #include "schema/json.h"
 
 namespace lorry::consumer {
@@ -22,19 +22,6 @@ struct Piece {
     std::int64_t end = 0;
     bool continues_word = false;
 };
-
-std::size_t likeliest(const std::vector<double>& scores) {
-    return static_cast<std::size_t>(std::ranges::max_element(scores) - scores.begin());
-}
-
-std::vector<double> softmax(std::span<const float> logits) {
-    const double highest = *std::ranges::max_element(logits);
-    std::vector<double> out;
-    double sum = 0.0;
-    for (const float logit : logits) sum += out.emplace_back(std::exp(static_cast<double>(logit) - highest));
-    for (double& one : out) one /= sum;
-    return out;
-}
 
 // A text by characters: where each begins, and its end.
 std::vector<std::size_t> character_offsets(std::string_view text) {
@@ -63,8 +50,9 @@ public:
         for (std::size_t i = 0; i < text_.tokens.size(); ++i) {
             const engine::TokenSpan& span = text_.spans[i];
             if (span.text < 0) continue;
+            const auto own = logits.subspan(i * labels, labels);
             pieces.push_back({.tokens = {i},
-                              .scores = softmax(logits.subspan(i * labels, labels)),
+                              .scores = softmax(std::vector<double>(own.begin(), own.end())),
                               .begin = span.begin,
                               .end = span.end,
                               .continues_word = continues_word(i)});

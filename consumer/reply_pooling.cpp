@@ -10,6 +10,7 @@
 #include <string>
 
 #include "consumer/entities.h"
+#include "consumer/probabilities.h"
 #include "schema/base64.h"
 
 namespace lorry::consumer {
@@ -28,15 +29,6 @@ constexpr std::int64_t fill_bytes = 80;
 
 double sigmoid(double logit) { return 1.0 / (1.0 + std::exp(-logit)); }
 
-std::vector<double> softmax(std::span<const double> logits) {
-    const double highest = *std::ranges::max_element(logits);
-    std::vector<double> out;
-    double sum = 0.0;
-    for (const double logit : logits) sum += out.emplace_back(std::exp(logit - highest));
-    for (double& one : out) one /= sum;
-    return out;
-}
-
 // A token that cannot stand in a mask's place may have a log-probability of minus infinity.
 bool has_only_numbers(const Result& result) {
     const auto is_finite = [](float value) { return std::isfinite(value); };
@@ -48,10 +40,6 @@ bool has_only_numbers(const Result& result) {
 double dot(std::span<const float> a, std::span<const float> b) {
     return std::transform_reduce(a.begin(), a.end(), b.begin(), 0.0, std::plus(),
                                  [](float x, float y) { return static_cast<double>(x) * static_cast<double>(y); });
-}
-
-std::size_t likeliest(std::span<const double> scores) {
-    return static_cast<std::size_t>(std::ranges::max_element(scores) - scores.begin());
 }
 
 // The shortest digits that read back as the same float32: half as many as a double's.

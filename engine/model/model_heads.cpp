@@ -77,16 +77,17 @@ Head head_of(const Section& config, const FamilyTraits& traits) {
     config.refuse("architectures", "supported for this model_type: " + known);
 }
 
+std::vector<std::string> default_names(std::int64_t count) {
+    std::vector<std::string> out;
+    for (std::int64_t i = 0; i < count; ++i) out.push_back("LABEL_" + std::to_string(i));
+    return out;
+}
+
 // id2label, by id. Without it, as transformers: num_labels names "LABEL_0" and so on, two by default.
 std::vector<std::string> read_names(const Section& config) {
     constexpr std::int64_t labels_max = 1 << 20;
     const Json* names = config.find("id2label");
-    if (names == nullptr) {
-        const std::int64_t count = config.integer("num_labels", 2, 1, labels_max);
-        std::vector<std::string> out;
-        for (std::int64_t i = 0; i < count; ++i) out.push_back("LABEL_" + std::to_string(i));
-        return out;
-    }
+    if (names == nullptr) return default_names(config.integer("num_labels", 2, 1, labels_max));
     const auto* members = names->as_object();
     if (members == nullptr || members->empty() || std::ssize(*members) > labels_max)
         config.refuse("id2label", "it must be an object from ids to names");
@@ -157,10 +158,7 @@ Expected<Labels, std::string> read_labels(std::string_view config_json, std::int
     const auto size = static_cast<std::size_t>(count);
     if (config_json.empty()) {
         if (base != nullptr && base->names.size() == size) return *base;
-        Labels labels;
-        for (std::size_t i = 0; i < size; ++i) labels.names.push_back("LABEL_" + std::to_string(i));
-        labels.problem = size == 1 ? ProblemType::multi_label : ProblemType::single_label;
-        return labels;
+        return Labels{.names = default_names(count), .problem = size == 1 ? ProblemType::multi_label : ProblemType::single_label};
     }
     const auto root = Json::parse(config_json);
     if (!root) return unexpected("config.json: not JSON: " + root.error());
