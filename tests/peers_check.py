@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "ops" / "peers"))
 
 from driver import Request, run_merged  # noqa: E402
-from engines import ENGINES, SCRIPTS  # noqa: E402
+from engines import ENCODERS, ENGINES, SCRIPTS, engines_of  # noqa: E402
 from install import Place  # noqa: E402
 from process import Driver, Failure  # noqa: E402
-from report import Entrant, introduction, kept_rows, ratio_of, ratio_rows, shape_section  # noqa: E402
-from works import WORKS, make_opening, make_requests, make_warm_up  # noqa: E402
+from report import Entrant, agreement, introduction, kept_rows, ratio_of, ratio_rows, shape_section  # noqa: E402
+from works import SHAPES, WORKS, make_opening, make_requests, make_warm_up  # noqa: E402
 
 # Answers with the requested number of zeros. A batch of 2 gets one token too few, a batch of 3 ends it with a message, a batch of 4 hangs.
 DRIVER = """
@@ -29,7 +29,7 @@ for line in sys.stdin:
         sys.exit("out of luck")
     if work["batch"] == 4:
         time.sleep(60)
-    outputs = [[0] * (request["output_tokens"] - (work["batch"] == 2)) for request in work["requests"]]
+    outputs = [[0] * (request.get("output_tokens", 1) - (work["batch"] == 2)) for request in work["requests"]]
     print(json.dumps({"seconds": 2.0, "outputs": outputs, "peak_memory_bytes": 7}), flush=True)
 """
 
@@ -55,6 +55,12 @@ class Report(unittest.TestCase):
         self.assertIsNone(ratio_of(entrants(), "W1", "int8"))  # Lorry did not run
         self.assertIsNone(ratio_of(entrants()[:1], "W1", "bf16"))  # no peer did
 
+    def test_outputs_agree_by_what_the_task_asks_for(self):
+        self.assertAlmostEqual(agreement("embed", [[3.0, 0.0], [1.0, 1.0]], [[6.0, 0.0], [1.0, -1.0]]), 0.5)
+        self.assertAlmostEqual(agreement("classify", [[0.1, 0.9], [2.0, 1.0]], [[1.0, 5.0], [1.0, 2.0]]), 0.5)
+        self.assertAlmostEqual(agreement("token_classify", [[1, 2, 3], [4]], [[1, 2, 0], [4]]), 0.75)
+        self.assertAlmostEqual(agreement("generate", [[1, 9], [2]], [[1, 7], [3]]), 0.5)
+
     def test_what_a_neighbour_leaves_is_the_median_share_of_the_rounds(self):
         self.assertAlmostEqual(entrants()[0].kept("W1"), (0.5 + 0.25) / 2)
         self.assertEqual(kept_rows(entrants(), ["W1"])[1:3], [["Lorry", "bf16", "38%"], ["slow", "bf16", "–"]])
@@ -77,11 +83,18 @@ class Works(unittest.TestCase):
     def test_requests_have_the_lengths_and_tokens_that_the_rate_counts(self):
         for work in WORKS.values():
             requests = make_requests(work, 1000, "seed")
-            drawn = sum(request["output_tokens"] for request in requests)
-            taken = sum(len(request["prompt"]) for request in requests)
-            self.assertEqual(work.tokens(), drawn if work.counts == "output" else drawn + taken, work.name)
+            self.assertEqual(len(requests), work.requests)
+            lengths = {len(request["prompt"]) for request in requests}
+            self.assertEqual(lengths, set(range(work.input_tokens_min or work.input_tokens, work.input_tokens + 1)), work.name)
             self.assertTrue(all(0 <= token < 1000 for request in requests for token in request["prompt"]))
-        self.assertEqual(WORKS["W3"].tokens(), 4 * 100 + 28 * 10)
+            self.assertEqual(any("output_tokens" in request for request in requests), not SHAPES[work.shapes[0]].is_encoder())
+        for name, tokens in (("W3", 4 * 100 + 28 * 10), ("W2", 128 * 257), ("E2", 48 * 256)):
+            self.assertEqual(WORKS[name].tokens_of(make_requests(WORKS[name], 1000, "seed")), tokens)
+
+    def test_a_work_is_done_with_shapes_of_one_task(self):
+        for work in WORKS.values():
+            self.assertEqual(len({SHAPES[letter].task for letter in work.shapes}), 1, work.name)
+            self.assertTrue(engines_of(SHAPES[work.shapes[0]].task))
 
     def test_runs_share_nothing_but_what_a_work_shares_within_itself(self):
         first, again, other = (make_requests(WORKS["W2s"], 49152, seed) for seed in ("1", "1", "2"))
@@ -112,7 +125,7 @@ class Merging(unittest.TestCase):
                 self.turns[-1].append(len(requests))
                 return [[request.prompt[0]] * request.output_tokens for request in requests]
 
-        requests = [Request([index], 2, f"lora-{index % 3}") for index in range(7)]
+        requests = [Request([index], f"lora-{index % 3}", 2) for index in range(7)]
         outputs, seconds = run_merged(Recorder(), requests, 8)
         self.assertEqual(outputs, [[index] * 2 for index in range(7)])
         self.assertEqual(Recorder.turns, [["lora-0", 3], ["lora-1", 2], ["lora-2", 2]])
@@ -121,9 +134,14 @@ class Merging(unittest.TestCase):
     def test_an_engine_mixes_adapters_or_says_why_not_and_likewise_for_merging(self):
         for work in WORKS.values():
             self.assertIn(work.mode(), ("base", "mixed", "merged"))
-        self.assertEqual([work.name for work in WORKS.values() if work.mode() == "merged"], ["A8m"])
+        self.assertEqual([work.name for work in WORKS.values() if work.mode() == "merged"], ["A8m", "E3m"])
         self.assertEqual({name for name, engine in ENGINES.items() if not engine.no_adapters}, {"transformers", "vllm"})
         self.assertEqual({name for name, engine in ENGINES.items() if not engine.no_merging}, {"transformers", "openvino"})
+        classifiers = engines_of("classify")
+        self.assertEqual({name for name, engine in classifiers.items() if not engine.no_adapters}, {"sentence-transformers"})
+        self.assertEqual({name for name, engine in classifiers.items() if not engine.no_merging}, {"sentence-transformers", "openvino"})
+        self.assertIn("llama.cpp", engines_of("embed"))
+        self.assertNotIn("llama.cpp", classifiers)
 
 
 def wait_for(condition):
@@ -155,6 +173,12 @@ class Drivers(unittest.TestCase):
         with self.assertRaisesRegex(Failure, "drew 2 tokens"):
             self.start().ask(self.requests, 2)
 
+    def test_a_text_that_was_not_encoded_does_not_count(self):
+        texts = [{"prompt": [1], "adapter": None}] * 2
+        self.assertEqual(self.start().ask(texts, 1, "embed")["outputs"], [[0], [0]])
+        with self.assertRaisesRegex(Failure, "answered 0 of 2 texts"):
+            self.start().ask(texts, 2, "embed")
+
     def test_a_driver_that_ends_leaves_its_last_word(self):
         with self.assertRaisesRegex(Failure, "out of luck"):
             self.start().ask(self.requests, 3)
@@ -176,7 +200,7 @@ class Program(unittest.TestCase):
             return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     def test_wrong_calls_are_refused_and_say_what_there_is(self):
-        for arguments, word in ((["--works", "W1,W9"], "W9"), (["--peers", "nobody"], "openvino"), (["--shape", "X"], "S, G"),
+        for arguments, word in ((["--works", "W1,W9"], "W9"), (["--peers", "nobody"], "openvino"), (["--shape", "X"], "S, G, M"),
                                 (["--rounds", "0"], "no number from 1"), (["--precision", "int4"], "int8")):  # fmt: skip
             done = self.bench(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
@@ -189,11 +213,11 @@ class Program(unittest.TestCase):
 
     def test_all_works_and_peers_are_listed(self):
         listed = self.bench("--list").stdout
-        for name in [*WORKS, *ENGINES]:
+        for name in [*WORKS, *ENGINES, *ENCODERS]:
             self.assertIn(name + ":", listed)
 
     def test_every_engine_has_its_driver_and_every_script_compiles(self):
-        for engine in ENGINES.values():
+        for engine in [*ENGINES.values(), *ENCODERS.values()]:
             self.assertTrue((SCRIPTS / engine.driver).exists(), engine.driver)
         for script in SCRIPTS.glob("*.py"):
             compile(script.read_text(), str(script), "exec")

@@ -1,6 +1,7 @@
 // Reads one line of JSON at a time and answers it with another.
 #include "ops/bench/request_bench.h"
 
+#include <algorithm>
 #include <istream>
 #include <ostream>
 
@@ -34,8 +35,19 @@ const Json::Array& list(const Json& object, std::string_view key) {
     return *values;
 }
 
-engine::Request request_of(engine::RequestId id, const Json& line, const EngineSetup& setup, const AdapterFolders& folders) {
-    const std::int64_t output_tokens = positive(line, "output_tokens");
+// The "task" of a line; nullopt if it has none: tokens are drawn.
+std::optional<engine::PoolingTask> task_of(const Json& line) {
+    using enum engine::PoolingTask;
+    const Json* name = line.find("task");
+    if (name == nullptr) return std::nullopt;
+    for (const engine::PoolingTask task : {embed, classify, token_classify}) {
+        if (name->as_string() && *name->as_string() == name_of(task)) return task;
+    }
+    throw std::runtime_error("\"task\" in a line of requests must be embed, classify or token_classify");
+}
+
+engine::Request request_of(engine::RequestId id, const Json& line, std::optional<engine::PoolingTask> task, const EngineSetup& setup,
+                           const AdapterFolders& folders) {
     std::vector<engine::TokenId> prompt;
     for (const Json& one : list(line, "prompt")) {
         const auto token = one.as_integer();
@@ -43,7 +55,8 @@ engine::Request request_of(engine::RequestId id, const Json& line, const EngineS
             throw std::runtime_error("a prompt has a token that is not in the model's vocabulary");
         prompt.push_back(static_cast<engine::TokenId>(*token));
     }
-    engine::Request request = greedy_request(id, std::move(prompt), output_tokens);
+    engine::Request request = greedy_request(id, std::move(prompt), task ? 0 : positive(line, "output_tokens"));
+    request.pooling = task;
     const Json* adapter = line.find("adapter");
     if (adapter != nullptr && !adapter->is_null()) {
         const consumer::ModelName found = folders.resolve(adapter->as_string() ? *adapter->as_string() : "", {});
@@ -54,23 +67,33 @@ engine::Request request_of(engine::RequestId id, const Json& line, const EngineS
     return request;
 }
 
+// The drawn tokens, or what `task` wanted.
+Json output_of(const engine::Result& done, std::optional<engine::PoolingTask> task) {
+    Json output = Json::Array();
+    if (!task) {
+        for (const engine::TokenId id : done.tokens) output.push(std::int64_t{id});
+    } else if (*task == engine::PoolingTask::token_classify) {
+        const auto labels = std::ssize(done.labels->names);
+        for (auto row = done.pooled.begin(); row != done.pooled.end(); row += labels)
+            output.push(std::max_element(row, row + labels) - row);
+    } else {
+        for (const float value : done.pooled) output.push(double{value});
+    }
+    return output;
+}
+
 Json answer(const Json& line, EngineSetup& setup, const AdapterFolders& folders) {
     const auto batch = static_cast<std::size_t>(positive(line, "batch"));
+    const std::optional<engine::PoolingTask> task = task_of(line);
     std::vector<engine::Request> requests;
     for (const Json& one : list(line, "requests")) {
-        requests.push_back(request_of(requests.size(), one, setup, folders));
+        requests.push_back(request_of(requests.size(), one, task, setup, folders));
     }
-    std::vector<std::vector<engine::TokenId>> outputs(requests.size());
+    std::vector<Json> outputs(requests.size());
     const engine::Clock::time_point begin = engine::Clock::now();
-    keep_full(setup.engine(), batch, requests, [&](engine::Result& done) { outputs[done.id] = std::move(done.tokens); });
+    keep_full(setup.engine(), batch, requests, [&](engine::Result& done) { outputs[done.id] = output_of(done, task); });
     const double seconds = std::chrono::duration<double>(engine::Clock::now() - begin).count();
-    Json tokens = Json::Array();
-    for (const auto& drawn : outputs) {
-        Json ids = Json::Array();
-        for (const engine::TokenId id : drawn) ids.push(std::int64_t{id});
-        tokens.push(std::move(ids));
-    }
-    return Json::object({{"seconds", seconds}, {"outputs", std::move(tokens)}, {"peak_memory_bytes", memory_peak()}});
+    return Json::object({{"seconds", seconds}, {"outputs", Json(Json::Array(std::move(outputs)))}, {"peak_memory_bytes", memory_peak()}});
 }
 
 }  // namespace

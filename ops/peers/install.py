@@ -1,8 +1,8 @@
 """Installs the engines, each in its own environment in one folder, and makes their models. Called by ops/bench-peers.
 
     FOLDER/torch, FOLDER/ENGINE     environments; those that need torch share one, as it is large
-    FOLDER/models/SHAPE             hf and adapters (make_model.py), and the model converted for each engine
-    FOLDER/models/SHAPE/merged      the same for each adapter merged into hf (make_merged.py)
+    FOLDER/models/SHAPE             hf and adapters (make_model.py, make_encoder.py), and the model converted for each engine
+    FOLDER/models/SHAPE/merged      the same for each adapter merged into hf (make_merged.py; make_encoder.py merges its own)
     FOLDER/logs                     output of installers and drivers
 
 Each finished piece has a stamp that names its sources, and is made again only when these change.
@@ -15,8 +15,9 @@ import sys
 import tarfile
 from pathlib import Path
 
-from engines import ENGINES, LLAMA_SOURCE, SCRIPTS, TRANSFORMERS, Engine, conversion
+from engines import LLAMA_SOURCE, SCRIPTS, SENTENCE_TRANSFORMERS, TRANSFORMERS, Engine, conversion
 from process import Failure
+from works import SHAPES
 
 TORCH = "torch==2.13.0"
 TORCHVISION = "torchvision==0.28.0"
@@ -125,12 +126,14 @@ class Place:
     def make_checkpoint(self, shape: str) -> Path:
         """Makes the folder of the shape, with hf and adapters, and returns it."""
         folder = self.folder / "models" / shape
-        if not self.done_before(f"models/{shape}", (SCRIPTS / "make_model.py").read_text()):
+        maker, script = (SENTENCE_TRANSFORMERS, "make_encoder.py") if SHAPES[shape].is_encoder() else (TRANSFORMERS, "make_model.py")
+        made_of = (SCRIPTS / script).read_text()
+        if not self.done_before(f"models/{shape}", made_of):
             say(f"making the checkpoint of shape {shape}")
-            self.install(TRANSFORMERS)
+            self.install(maker)
             shutil.rmtree(folder, ignore_errors=True)
-            self.run(f"model-{shape}", [self.python("transformers"), str(SCRIPTS / "make_model.py"), shape, str(folder)])
-            self.mark_done(f"models/{shape}", (SCRIPTS / "make_model.py").read_text())
+            self.run(f"model-{shape}", [self.python(maker.name), str(SCRIPTS / script), shape, str(folder)])
+            self.mark_done(f"models/{shape}", made_of)
         return folder
 
     def make_model(self, shape: str, engine: Engine, precision: str) -> Path:
@@ -144,7 +147,7 @@ class Place:
         if engine.merges_itself:
             return folder / "adapters"
         made_of = (SCRIPTS / "make_model.py").read_text() + (SCRIPTS / "make_merged.py").read_text()
-        if not self.done_before(f"models/{shape}/merged", made_of):
+        if not SHAPES[shape].is_encoder() and not self.done_before(f"models/{shape}/merged", made_of):
             say(f"merging the adapters of shape {shape}")
             shutil.rmtree(folder / "merged", ignore_errors=True)
             arguments = [str(folder / "hf"), str(folder / "adapters"), str(folder / "merged")]
@@ -162,7 +165,7 @@ class Place:
             return folder / "hf"
         command = conversion(model, folder, self.folder)
         stamp = f"models/{checkpoint}/{model}"
-        made_of = " ".join([*command, *ENGINES[engine.name].packages])
+        made_of = " ".join([*command, *engine.packages])
         if not self.done_before(stamp, made_of):
             say(f"converting {checkpoint} to {model}")
             self.install(TRANSFORMERS)

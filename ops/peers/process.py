@@ -59,17 +59,21 @@ class Driver:
             raise Failure(f"{errors[-1].strip() if errors else 'ended without an error message'} (all of it: {self.log})")
         return json.loads(line)
 
-    def ask(self, requests: list[dict], batch: int) -> dict:
-        """Runs the requests and returns the answer, after checking that every request drew all its tokens."""
+    def ask(self, requests: list[dict], batch: int, task: str = "generate") -> dict:
+        """Runs the requests and returns the answer, after checking that every request drew all its tokens, or has another output."""
         self.signal(signal.SIGCONT)
+        line = {"batch": batch, "requests": requests} | ({} if task == "generate" else {"task": task})
         with contextlib.suppress(BrokenPipeError):  # read() says why it ended
-            self.process.stdin.write(json.dumps({"batch": batch, "requests": requests}) + "\n")
+            self.process.stdin.write(json.dumps(line) + "\n")
             self.process.stdin.flush()
         answer = self.read(self.run_seconds_max)
         self.signal(signal.SIGSTOP)
-        drawn = [len(output) for output in answer["outputs"]]
-        if drawn != [request["output_tokens"] for request in requests]:
-            raise Failure(f"drew {sum(drawn)} tokens, not as many as asked for")
+        lengths = [len(output) for output in answer["outputs"]]
+        if task != "generate":
+            if len(lengths) != len(requests) or not all(lengths):
+                raise Failure(f"answered {sum(map(bool, lengths))} of {len(requests)} texts")
+        elif lengths != [request["output_tokens"] for request in requests]:
+            raise Failure(f"drew {sum(lengths)} tokens, not as many as asked for")
         return answer
 
     def close(self) -> None:

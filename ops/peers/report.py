@@ -1,12 +1,12 @@
 """Writes measurements as rates and ratios, in text and Markdown. Called by ops/bench-peers; needs no engine."""
 
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import mean, median
 
 from works import KV_TOKENS, SHAPES, WORKS
 
 OURS = "Lorry"
-PRECISIONS = ["bf16", "int8"]
+PRECISIONS = ["f32", "bf16", "int8"]  # f32 only of encoders
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Entrant:
     rates: dict[str, list[float]] = field(default_factory=dict)  # work -> tokens/s by round
     rates_beside: dict[str, list[float]] = field(default_factory=dict)  # the same with a busy neighbour
     switched: dict[str, list[float]] = field(default_factory=dict)  # work -> share of the time that went into merging, by round
-    agreed: dict[str, float] = field(default_factory=dict)  # work -> share of requests whose first token is the first entrant's
+    agreed: dict[str, float] = field(default_factory=dict)  # work -> agreement() with Lorry
 
     def best(self, work: str) -> float | None:
         return max(self.rates.get(work, []), default=None)
@@ -54,6 +54,24 @@ def ratio_of(entrants: list[Entrant], work: str, precision: str) -> Ratio | None
     peer = max(peers, key=lambda entrant: entrant.best(work))
     pairs = zip(ours.rates[work], peer.rates[work], strict=False)
     return Ratio(ours, peer, ours.best(work) / peer.best(work), [mine / theirs for mine, theirs in pairs])
+
+
+def cosine(first: list[float], second: list[float]) -> float:
+    def product(one: list[float], other: list[float]) -> float:
+        return sum(map(float.__mul__, one, other))
+
+    return product(first, second) / (product(first, first) * product(second, second)) ** 0.5
+
+
+def agreement(task: str, outputs: list[list], reference: list[list]) -> float:
+    """The mean cosine of vectors, the share of equal classes or token labels, or the share of texts that begin with the same token."""
+    if task == "embed":
+        return mean(map(cosine, outputs, reference))
+    if task == "classify":
+        return mean(one.index(max(one)) == other.index(max(other)) for one, other in zip(outputs, reference, strict=True))
+    if task == "token_classify":
+        return mean(one == other for pair in zip(outputs, reference, strict=True) for one, other in zip(*pair, strict=True))
+    return mean(one[0] == other[0] for one, other in zip(outputs, reference, strict=True))
 
 
 def show_rate(rate: float | None) -> str:
@@ -102,20 +120,37 @@ def shape_section(letter: str, entrants: list[Entrant], works: list[str], left_o
     if any(one.rates_beside for one in entrants):
         lines += ["The share of its speed that each engine keeps beside a process that keeps one core busy:", ""]
         lines += [*markdown_table(kept_rows(entrants, works)), ""]
-    switches = [f"{one.name} {one.precision} {median(one.switched[work]):.0%}" for one in entrants for work in works
-                if any(one.switched.get(work, []))]  # fmt: skip
-    if switches:
-        lines += ["Merging adapters or loading merged models took this share of A8m's time, which the rate counts: "
-                  + ", ".join(switches) + ".", ""]  # fmt: skip
-    agreements = [f"{one.name} {one.precision} {one.agreed[work]:.0%}" for one in entrants for work in works[:1] if work in one.agreed]
-    if agreements:
-        lines += [f"Share of first tokens of {works[0]} that equal Lorry's at that precision (random weights cause near ties): "
-                  + ", ".join(agreements) + ".", ""]  # fmt: skip
+    for work in works:
+        switches = [f"{one.name} {one.precision} {median(one.switched[work]):.0%}" for one in entrants if any(one.switched.get(work, []))]
+        if switches:
+            lines += [f"Merging adapters or loading merged models took this share of {work}'s time, which the rate counts: "
+                      + ", ".join(switches) + ".", ""]  # fmt: skip
+    lines += agreement_lines(SHAPES[letter].task, entrants, works)
     settings = dict.fromkeys(f"- {one.engine}, {one.precision}: {text}" for one in entrants for text in one.settings)
     lines += ["Settings:", "", *settings]
     if left_out:
         lines += ["", "Left out:", "", *(f"- {what}: {why}" for what, why in left_out.items())]
     return [*lines, ""]
+
+
+AGREEMENTS = {
+    "generate": "Share of first tokens of {work} that equal Lorry's at that precision (random weights cause near ties)",
+    "embed": "Mean cosine of {work}'s vectors with those of Lorry in f32",
+    "classify": "Share of {work}'s classes that equal those of Lorry in f32 (random weights cause near ties)",
+    "token_classify": "Share of {work}'s labels that equal those of Lorry in f32 (random weights cause near ties)",
+}
+
+
+def agreement_lines(task: str, entrants: list[Entrant], works: list[str]) -> list[str]:
+    def show(share: float) -> str:
+        return f"{share:.5f}" if task == "embed" else f"{share:.1%}"
+
+    lines = []
+    for work in works[:1]:
+        shown = [f"{one.name} {one.precision} {show(one.agreed[work])}" for one in entrants if work in one.agreed]
+        if shown:
+            lines += [f"{AGREEMENTS[task].format(work=work)}: {', '.join(shown)}.", ""]
+    return lines
 
 
 def introduction(circumstances: str, remark: str, works: list[str], rounds: int) -> list[str]:
@@ -124,9 +159,9 @@ def introduction(circumstances: str, remark: str, works: list[str], rounds: int)
         "",
         f"Written by `ops/bench-peers`. {circumstances}{'; ' + remark if remark else ''}.",
         "",
-        "Every engine runs one model with random weights on the same token ids, greedily, without early stops. Each runs each work once",
-        f"a round ({rounds} in all) while the others are stopped; loading and a warm-up are not timed. KV caches that all sequences share",
-        f"hold {KV_TOKENS:,} tokens. A rate is the best of the rounds. A ratio is Lorry's best rate to the best peer's best,",
+        "Every engine runs one model with random weights on the same token ids. It draws tokens greedily and never stops early. Each runs",
+        f"each work once a round ({rounds} in all) while the others are stopped; loading and a warm-up are not timed. KV caches that all",
+        f"sequences share hold {KV_TOKENS:,} tokens. A rate is the best of the rounds. A ratio is Lorry's best rate to the best peer's best,",
         "followed by the lowest and highest ratio within a round.",
         "",
         *markdown_table([["work", "what", "rate of"], *([name, WORKS[name].title, f"{WORKS[name].counts} tokens"] for name in works)]),

@@ -15,7 +15,11 @@ class Shape:
     letter: str
     title: str
     vocabulary: int
-    kv_values: int  # keys and values of a token, in all layers
+    kv_values: int = 0  # keys and values of a token, in all layers; 0: an encoder
+    task: str = "generate"  # or embed, classify, token_classify
+
+    def is_encoder(self) -> bool:
+        return self.task != "generate"
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,11 @@ class Work:
     title: str
     requests: int
     input_tokens: int
-    output_tokens: int
+    output_tokens: int  # 0: texts are encoded
     batch: int  # maximum of requests in flight
     counts: str  # "output" or "total": which tokens make the rate
+    shapes: str = "SG"
+    input_tokens_min: int = 0  # if not 0, lengths are drawn evenly from it to input_tokens
     shared_tokens: int = 0  # number of tokens that all prompts begin with
     output_tokens_long: int = 0  # output of every eighth request, if not 0
     adapters: bool = False  # requests take the adapters in turn
@@ -39,10 +45,10 @@ class Work:
     def output_tokens_of(self, index: int) -> int:
         return self.output_tokens_long if self.output_tokens_long and index % 8 == 7 else self.output_tokens
 
-    def tokens(self) -> int:
-        """The tokens that the rate counts."""
-        drawn = sum(self.output_tokens_of(index) for index in range(self.requests))
-        return drawn if self.counts == "output" else drawn + self.requests * self.input_tokens
+    def tokens_of(self, requests: list[dict]) -> int:
+        """The tokens that the rate counts. Padding does not count."""
+        drawn = sum(request.get("output_tokens", 0) for request in requests)
+        return drawn if self.counts == "output" else drawn + sum(len(request["prompt"]) for request in requests)
 
 
 SHAPES = {
@@ -50,6 +56,10 @@ SHAPES = {
     for shape in (
         Shape("S", "SmolLM2-135M (30 layers, hidden 576, 9 query and 3 KV heads, vocabulary 49,152)", 49152, 30 * 3 * 64 * 2),
         Shape("G", "GPT-2 124M (12 layers, hidden 768, 12 heads, vocabulary 50,257)", 50257, 12 * 12 * 64 * 2),
+        Shape("M", "all-MiniLM-L6 (6 layers, hidden 384, 12 heads, vocabulary 30,522), mean pooling", 30522, task="embed"),
+        Shape("B", "BERT-base (12 layers, hidden 768, 12 heads, vocabulary 30,522), mean pooling", 30522, task="embed"),
+        Shape("C", "BERT-base with a classification head of 8 labels", 30522, task="classify"),
+        Shape("N", "BERT-base with a token classification head of 9 labels", 30522, task="token_classify"),
     )
 }
 
@@ -67,6 +77,13 @@ WORKS = {
              counts="output", adapters=True),
         Work("A8m", "the same requests; peers merge one adapter after the other into the base and run its requests as a batch", 64, 128, 64,
              batch=64, counts="output", adapters=True, merged=True),
+        Work("E1", "embed 2,000 sentences of 5 to 60 tokens", 2000, 60, 0, batch=256, counts="total", shapes="M", input_tokens_min=5),
+        Work("E2", "embed 48 passages of 256 tokens", 48, 256, 0, batch=16, counts="total", shapes="B"),
+        Work("E3", f"classify 128 texts of 128 tokens with {ADAPTERS} adapters of rank {RANK} with heads of their own, taken in turn", 128,
+             128, 0, batch=32, counts="total", shapes="C", adapters=True),
+        Work("E3m", "the same texts; peers merge one adapter after the other into the base and run its texts as a batch", 128, 128, 0,
+             batch=32, counts="total", shapes="C", adapters=True, merged=True),
+        Work("N1", "label the tokens of 128 texts of 128 tokens", 128, 128, 0, batch=32, counts="total", shapes="N"),
     )
 }  # fmt: skip
 
@@ -75,14 +92,15 @@ def make_requests(work: Work, vocabulary: int, seed: str, more: int = 0) -> list
     """The requests of one run, and `more` after them. The same seed gives the same requests; other seeds have no prefix in common."""
     draw = random.Random(f"{work.name} {seed}")
     shared = [draw.randrange(vocabulary) for _ in range(work.shared_tokens)]
-    return [
-        {
-            "prompt": shared + [draw.randrange(vocabulary) for _ in range(work.input_tokens - work.shared_tokens)],
-            "output_tokens": work.output_tokens_of(index),
+
+    def make_request(index: int) -> dict:
+        tokens = draw.randint(work.input_tokens_min, work.input_tokens) if work.input_tokens_min else work.input_tokens
+        return {
+            "prompt": shared + [draw.randrange(vocabulary) for _ in range(tokens - work.shared_tokens)],
             "adapter": f"lora-{index % ADAPTERS}" if work.adapters else None,
-        }
-        for index in range(work.requests + more)
-    ]
+        } | ({"output_tokens": work.output_tokens_of(index)} if work.output_tokens else {})
+
+    return [make_request(index) for index in range(work.requests + more)]
 
 
 def make_opening(work: Work, vocabulary: int, seed: str) -> list[dict]:
@@ -92,7 +110,5 @@ def make_opening(work: Work, vocabulary: int, seed: str) -> list[dict]:
 
 def make_warm_up(work: Work, vocabulary: int) -> list[dict]:
     """One full batch of a few tokens each: uses every shape of matrix and every adapter at little cost."""
-    return [
-        request | {"output_tokens": min(4, request["output_tokens"])}
-        for request in make_requests(work, vocabulary, "warm-up")[: max(work.batch, 1)]
-    ]
+    requests = make_requests(work, vocabulary, "warm-up")[: max(work.batch, 1)]
+    return [request | {"output_tokens": min(4, request["output_tokens"])} if work.output_tokens else request for request in requests]

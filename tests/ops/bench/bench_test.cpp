@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,7 +14,6 @@
 #include "ops/bench/loss_bench.h"
 #include "ops/bench/output.h"
 #include "ops/bench/random_model.h"
-#include "ops/bench/request_bench.h"
 #include "ops/bench/setup.h"
 #include "ops/bench/throughput_bench.h"
 #include "ops/bench/workload.h"
@@ -505,48 +503,6 @@ TEST(Bench, ACacheSmallerThanTheAdaptersIsLoadedAgainAndAllRequestsEnd) {
     EXPECT_GT(cached.loads, 0U);
     EXPECT_EQ(cached.waits.size(), all.waits.size()) << "the same adapters were asked for";
     EXPECT_LE(cached.adapter_bytes, bytes * 3 / 10);
-}
-
-// The answers of `lorry bench requests` to these lines.
-std::vector<schema::Json> answers_to(const std::string& lines) {
-    const tests::TinyModel tiny;
-    EngineSetup setup(settings_of(tiny));
-    const AdapterFolders folders(tiny.adapters, "base", setup.model().config());
-    std::istringstream in(lines);
-    std::ostringstream out;
-    answer_request_lines(setup, folders, 0.5, in, out);
-    std::istringstream answers(out.str());
-    std::vector<schema::Json> parsed;
-    for (std::string line; std::getline(answers, line);) parsed.push_back(schema::Json::parse(line).value());
-    return parsed;
-}
-
-// Pins: answers have as many tokens as asked for and the order of the requests, whatever runs beside them and with whichever adapter.
-TEST(Bench, LinesOfRequestsAreAnsweredWithTheTokensTheyDrew) {
-    const std::string plain = R"({"prompt": [1, 5], "output_tokens": 2, "adapter": "plain"})";
-    const std::string base = R"({"prompt": [3, 1, 4], "output_tokens": 5, "adapter": null})";
-    const auto answers = answers_to(R"({"batch": 1, "requests": [)" + base + ", " + plain + ", " + base + "]}\n" +
-                                    R"({"batch": 8, "requests": [)" + plain + ", " + base + "]}\n");
-    ASSERT_EQ(answers.size(), 3U);
-    EXPECT_EQ(answers[0].find("load_seconds")->as_number(), 0.5);
-    EXPECT_NE(answers[0].find("settings")->as_string()->find("weights in bfloat16"), std::string::npos);
-    const auto& alone = *answers[1].find("outputs")->as_array();
-    ASSERT_EQ(alone.size(), 3U);
-    EXPECT_EQ(alone[0].as_array()->size(), 5U);
-    EXPECT_EQ(alone[1].as_array()->size(), 2U);
-    EXPECT_EQ(alone[2].dump(), alone[0].dump());
-    const auto& together = *answers[2].find("outputs")->as_array();
-    EXPECT_EQ(together[0].dump(), alone[1].dump());
-    EXPECT_EQ(together[1].dump(), alone[0].dump());
-}
-
-TEST(Bench, ALineOfRequestsThatCannotBeRunIsRefused) {
-    for (const char* wrong : {"no JSON", R"({"requests": [{"prompt": [1], "output_tokens": 1}]})", R"({"batch": 1, "requests": []})",
-                              R"({"batch": 1, "requests": [{"prompt": [131], "output_tokens": 1}]})",
-                              R"({"batch": 1, "requests": [{"prompt": [1], "output_tokens": 0}]})",
-                              R"({"batch": 1, "requests": [{"prompt": [1], "output_tokens": 1, "adapter": "nobody"}]})"}) {
-        EXPECT_THROW(answers_to(wrong), std::runtime_error) << wrong;
-    }
 }
 
 // Pins: float32 is the reference, and the other formats are close to it on a model whose weights have no outliers. A tiny model that was

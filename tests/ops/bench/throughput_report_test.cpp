@@ -109,9 +109,8 @@ TEST(Report, AReportOfMixedOperationsMeasuresEachAgainstItsOwnRate) {
     report.result.adapter_steps = {{}, {}};
     // One second of int8 and half a second of bfloat16: 100 billion operations in 1.5 s.
     const std::string text = throughput_text(report);
-    for (const char* line :
-         {"operations       50.00 billion a step: 50.0 GOP/s, 75 % of the 66.7 GOP/s that the processor reached\n",
-          "at least         1.50 s,"})
+    for (const char* line : {"operations       50.00 billion a step: 50.0 GOP/s, 75 % of the 66.7 GOP/s that the processor reached\n",
+                             "at least         1.50 s,"})
         EXPECT_NE(text.find(line), std::string::npos) << line << "\nin\n" << text;
     const schema::Json json = throughput_json(report);
     EXPECT_EQ(json.find("seconds_at_least")->as_number(), 1.5);

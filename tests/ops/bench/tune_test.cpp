@@ -35,14 +35,13 @@ TEST(Tune, AChoiceThatIsTheFastestIsConfirmed) {
     const TuneVerdict verdict = judge_isas(chip_with(CpuIsa::avx512bf16), std::vector{line("bfloat16", {4.0, 2.0, 1.0})});
     EXPECT_EQ(verdict.fastest, CpuIsa::avx512bf16);
     EXPECT_FALSE(verdict.is_wrong);
-    EXPECT_EQ(verdict.finding,
-              "avx512bf16 is the fastest: 2.00 times avx512, 4.00 times avx2. It is in use, because a rule says so.");
+    EXPECT_EQ(verdict.finding, "avx512bf16 is the fastest: 2.00 times avx512, 4.00 times avx2. It is in use, because a rule says so.");
 }
 
 // Pins: half the speed in bfloat16, as on Emerald Rapids, is not offset by formats in which the speed is equal.
 TEST(Tune, AChoiceThatIsWrongIsReportedWithWhatToDo) {
-    const TuneVerdict verdict = judge_isas(chip_with(CpuIsa::avx512bf16),
-                                           std::vector{line("float32", {1.1, 1.0, 1.0}), line("bfloat16", {1.1, 1.0, 2.0})});
+    const TuneVerdict verdict =
+        judge_isas(chip_with(CpuIsa::avx512bf16), std::vector{line("float32", {1.1, 1.0, 1.0}), line("bfloat16", {1.1, 1.0, 2.0})});
     EXPECT_EQ(verdict.fastest, CpuIsa::avx512);
     EXPECT_TRUE(verdict.is_wrong);
     EXPECT_EQ(verdict.finding,
