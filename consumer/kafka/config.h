@@ -32,6 +32,10 @@ struct KafkaConfigError : std::invalid_argument {
 struct KafkaError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
+// The brokers did not answer in time. They may later.
+struct KafkaAway : KafkaError {
+    using KafkaError::KafkaError;
+};
 
 // Why this key is not allowed in the `[kafka]` table; nullopt: it is allowed.
 std::optional<std::string_view> refusal_of_kafka_key(std::string_view key);

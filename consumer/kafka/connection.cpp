@@ -169,8 +169,8 @@ KafkaConnection::KafkaConnection(const KafkaConfig& config, Kind kind, const Kaf
     static_cast<void>(conf.release());  // the client owns it now
 }
 
-KafkaError KafkaConnection::away(std::string_view what, milliseconds waited) const {
-    return KafkaError(fmt::format(
+KafkaAway KafkaConnection::away(std::string_view what, milliseconds waited) const {
+    return KafkaAway(fmt::format(
         "Kafka at {}: {} did not succeed within {} s; the client's last complaint: {}. Check that the brokers run and can be reached from "
         "here at the addresses they advertise, and that security.protocol, sasl.* and ssl.* in [kafka] are what they require",
         config_.brokers, what, whole_seconds(waited), complaints().last()));

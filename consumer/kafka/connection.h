@@ -121,7 +121,7 @@ public:
     // As of the last check_reachable(); for the same thread.
     bool is_away() const { return down_since_.has_value(); }
     // The exception to throw when brokers were away for too long during `what`.
-    KafkaError away(std::string_view what, std::chrono::milliseconds waited) const;
+    KafkaAway away(std::string_view what, std::chrono::milliseconds waited) const;
     // The exception to throw for an error during `what` that only an operator can fix.
     KafkaError refused(std::string_view what, rd_kafka_resp_err_t error, std::string_view topic) const;
     // Throws KafkaError if the client has hit an error from which it cannot recover.

@@ -142,12 +142,7 @@ BatchFollower::Standing BatchFollower::standing() {
 
 bool BatchFollower::is_rest_lost() {
     if (Clock::now() - last_news_ < news_patience || reader_.is_away() || !beginning_.is_done()) return false;
-    if (!statuses_) {
-        auto options = reader_options(topics_, options_);
-        options.topics = {topics_.status()};
-        statuses_.emplace(config_, std::move(options));
-        all_statuses_.emplace(*statuses_);
-    }
+    if (!can_read_statuses()) return false;
     const auto until = Clock::now() + standing_interval;
     do {
         for (const schema::JobRecord& record : statuses_->poll()) take_status(record);
@@ -155,6 +150,22 @@ bool BatchFollower::is_rest_lost() {
     if (!all_statuses_->is_done() || Clock::now() - last_news_ < news_patience) return false;
     all_statuses_->begin_again();
     return counts_.finished() + std::ssize(missing_) >= counts_.total() && rest_.is_done();
+}
+
+// Brokers that hang do not end the wait for results: the next call asks them again.
+bool BatchFollower::can_read_statuses() {
+    if (statuses_) return true;
+    auto options = reader_options(topics_, options_);
+    options.topics = {topics_.status()};
+    consumer::KafkaConfig config = config_;
+    config.deadline_start = std::min<milliseconds>(config.deadline_start, news_patience);
+    try {
+        statuses_.emplace(config, std::move(options));
+    } catch (const consumer::KafkaAway&) {
+        return false;
+    }
+    all_statuses_.emplace(*statuses_);
+    return true;
 }
 
 void BatchFollower::take_status(const schema::JobRecord& record) {

@@ -93,6 +93,7 @@ private:
     void count(const schema::ResultSummary& summary);
     void count_failure(const std::string& error);
     bool is_rest_lost();
+    bool can_read_statuses();
     void take_status(const schema::JobRecord& record);
 
     const Options options_;

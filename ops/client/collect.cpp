@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -180,10 +181,18 @@ private:
                         output_, show_count(others), batch_id_, batch_id_));
     }
 
-    // Only the embedded broker deletes records by size; there it explains what is missing.
-    static void tell_of_vanished(const consumer::KafkaConfig& kafka, BatchFollower& batch) {
-        if (batch.is_away() || !consumer::describe_cluster(kafka).embedded) return;
-        const auto shortened = batch.shortened_topics();
+    // Only the embedded broker deletes records by size; there it explains what is missing. Brokers that do not answer soon are not asked
+    // again: the report is complete without it.
+    static void tell_of_vanished(consumer::KafkaConfig kafka, BatchFollower& batch) {
+        if (batch.is_away()) return;
+        kafka.deadline_start = std::min<std::chrono::milliseconds>(kafka.deadline_start, std::chrono::seconds(3));
+        std::vector<std::string> shortened;
+        try {
+            if (!consumer::describe_cluster(kafka).embedded) return;
+            shortened = batch.shortened_topics();
+        } catch (const consumer::KafkaAway&) {
+            return;
+        }
         if (shortened.empty()) return;
         std::cerr << fmt::format(
             "lorry: the embedded broker keeps at most 5 MiB per partition, and the oldest records of {} have vanished. Give `lorry broker` "

@@ -243,8 +243,7 @@ TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsAnotherBatch) {
     const std::string before = text_of(out);
     const Call mixed = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "60s"});
     EXPECT_EQ(mixed.code, 2);
-    EXPECT_THAT(mixed.err,
-                HasSubstr("other.jsonl holds 1 results of jobs outside batch mine: give -o another name, such as mine.jsonl"));
+    EXPECT_THAT(mixed.err, HasSubstr("other.jsonl holds 1 results of jobs outside batch mine: give -o another name, such as mine.jsonl"));
     EXPECT_EQ(text_of(out), before);
     EXPECT_EQ(lorry({"collect", "--batch", "other", "-o", out, "--timeout", "60s"}).code, 0);
 }
@@ -339,54 +338,6 @@ TEST_F(ClientTest, SubmitWithWaitEndsWithTheBatch) {
     EXPECT_EQ(submit.code, 0) << submit.err;
     EXPECT_EQ(submit.out, "mine\n");
     EXPECT_THAT(submit.err, HasSubstr("1 of 1 jobs ended, all well"));
-}
-
-TEST_F(ClientTest, ABatchIsFollowedThroughTheBrokersAbsence) {
-    publish(topics.jobs(), "base", {job_line("a")}, "mine");
-    BatchFollower batch(config, topics, {.batch_id = "mine", .since = {}});
-    const auto poll_until = [&](bool away) {
-        const auto deadline = std::chrono::steady_clock::now() + 15s;
-        while (batch.is_away() != away && std::chrono::steady_clock::now() < deadline) batch.poll();
-        return batch.is_away() == away;
-    };
-    EXPECT_TRUE(poll_until(false));
-    broker.set_down(true);
-    EXPECT_TRUE(poll_until(true));
-    broker.set_down(false);
-    EXPECT_TRUE(poll_until(false));
-}
-
-// Waits until the program has written this text to its standard error.
-void wait_for_text(const tests::Program& program, std::string_view text) {
-    const auto deadline = std::chrono::steady_clock::now() + 60s;
-    while (program.err_so_far().find(text) == std::string::npos && std::chrono::steady_clock::now() < deadline)
-        std::this_thread::sleep_for(20ms);
-    ASSERT_THAT(program.err_so_far(), HasSubstr(std::string(text)));
-}
-
-// Pins: `collect` asked the absent brokers again after its time was up, and `tail` said that the id may be wrong.
-TEST_F(ClientTest, WaitsEndInTimeWhenTheBrokersGoAway) {
-    publish(topics.jobs(), "base", {job_line("a"), job_line("b")}, "mine");
-    publish(topics.results(), "mine/b", {result_line("1", "b")}, "mine");
-    const std::string out = file("out.jsonl");
-    tests::Program collect({LORRY_PROGRAM, "collect", "--batch", "mine", "-o", out, "--brokers", broker.address(), "--timeout", "15s"});
-    tests::Program tail({LORRY_PROGRAM, "tail", "--job", "mine/a", "--brokers", broker.address(), "--timeout", "15s"});
-    ASSERT_NO_FATAL_FAILURE(wait_for_text(tail, "nothing from job mine/a yet"));
-    const auto deadline = std::chrono::steady_clock::now() + 60s;
-    while ((!std::filesystem::exists(out) || std::filesystem::file_size(out) == 0) && std::chrono::steady_clock::now() < deadline)
-        std::this_thread::sleep_for(20ms);
-    broker.set_down(true);
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_THAT(collect.wait(60s).err, HasSubstr("the time is up"));
-    EXPECT_THAT(tail.wait(60s).err, HasSubstr("the time is up, and Kafka does not answer"));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 35s);
-}
-
-TEST_F(ClientTest, OneSignalEndsATailThatWaitsForItsFirstBroker) {
-    tests::Program tail({LORRY_PROGRAM, "tail", "--batch", "mine", "--brokers", "127.0.0.1:1"});
-    ASSERT_NO_FATAL_FAILURE(wait_for_text(tail, "retried"));
-    tail.signal(SIGINT);
-    EXPECT_EQ(tail.wait(20s).exit_code, 128 + SIGINT);
 }
 
 // Pins: an id was sent twice, so all jobs ran and were collected twice.
