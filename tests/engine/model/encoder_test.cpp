@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
 
 #include "engine/files.h"
 #include "engine/model/model.h"
@@ -66,6 +69,19 @@ std::vector<WantedText> all_of(const TextGolden& golden, const WantedText& like)
     return wanted;
 }
 
+// Compares the results of all cases with the reference. With --gtest_output=xml:FILE, the file has the largest difference of each model.
+void expect_golden(const std::vector<std::vector<float>>& results, const TextGolden& golden, PoolingTask task) {
+    float largest = 0.0F;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        const std::vector<float>& expected = task == PoolingTask::embed ? golden.cases[i].hidden : golden.cases[i].logits;
+        EXPECT_EQ(tests::difference(results[i], expected, 1e-4F), "") << "case " << i;
+        for (std::size_t j = 0; j < std::min(results[i].size(), expected.size()); ++j)
+            largest = std::max(largest, std::abs(results[i][j] - expected[j]));
+    }
+    testing::Test::RecordProperty("architecture", golden.architecture);
+    testing::Test::RecordProperty("largest_difference", fmt::format("{:.1e}", largest));
+}
+
 class GoldenEncoder : public testing::TestWithParam<std::string> {
 protected:
     TextGolden golden_ = tests::read_text_golden(tests::golden_folder() / "encoders" / GetParam());
@@ -80,10 +96,7 @@ TEST_P(GoldenEncoder, GivesWhatTransformersGives) {
     const PoolingTask task = task_of(golden_.architecture);
     const auto results =
         tests::pool_texts(base_.model(), *backend_, all_of(golden_, {.task = task, .by_token = task == PoolingTask::embed}));
-    for (std::size_t i = 0; i < results.size(); ++i) {
-        const TextCase& one = golden_.cases[i];
-        EXPECT_EQ(tests::difference(results[i], task == PoolingTask::embed ? one.hidden : one.logits, 1e-4F), "") << "case " << i;
-    }
+    expect_golden(results, golden_, task);
 }
 
 // Pins batch invariance: the same bits alone and in one batch, whatever its order.
@@ -117,10 +130,7 @@ TEST_P(GoldenEncoderAdapter, GivesWhatPeftGives) {
     const PoolingTask task = task_of(golden_.architecture);
     const auto results = tests::pool_texts(
         base_.model(), *backend_, all_of(golden_, {.task = task, .adapter = adapter->get(), .by_token = task == PoolingTask::embed}));
-    for (std::size_t i = 0; i < results.size(); ++i) {
-        const TextCase& one = golden_.cases[i];
-        EXPECT_EQ(tests::difference(results[i], task == PoolingTask::embed ? one.hidden : one.logits, 1e-4F), "") << "case " << i;
-    }
+    expect_golden(results, golden_, task);
 }
 
 // Pins: what the GPU has no kernels for is refused when it is loaded, not when it runs.
