@@ -89,6 +89,8 @@ CHECKPOINTS = {
     "roberta-tokens": ("RobertaForTokenClassification", roberta(**NER)),
     "roberta-mlm": ("RobertaForMaskedLM", roberta(vocab_size=53)),
     "xlm-roberta-seq": ("XLMRobertaForSequenceClassification", roberta(num_labels=2, pad_token_id=3)),
+    "xlm-roberta-tokens": ("XLMRobertaForTokenClassification", roberta(**NER)),
+    "xlm-roberta-mlm": ("XLMRobertaForMaskedLM", roberta(vocab_size=53)),
     "camembert-tokens": ("CamembertForTokenClassification", roberta(**NER)),
     "distilbert": ("DistilBertModel", distilbert(sizes(30, 3, 44, 2, 64), vocab_size=101)),
     "distilbert-seq": ("DistilBertForSequenceClassification", distilbert(activation="relu", num_labels=3)),
@@ -101,6 +103,7 @@ CHECKPOINTS = {
     "mpnet": ("MPNetModel", mpnet(sizes(28, 2, 44, 2, 64), vocab_size=97)),
     "mpnet-seq": ("MPNetForSequenceClassification", mpnet(num_labels=3)),
     "mpnet-tokens": ("MPNetForTokenClassification", mpnet(relative_attention_num_buckets=40, **NER)),
+    "mpnet-mlm": ("MPNetForMaskedLM", mpnet(vocab_size=53)),
     "modernbert": ("ModernBertModel", modernbert(sizes(32, 2, 44, 5, 64), vocab_size=97, num_hidden_layers=5)),
     "modernbert-seq": ("ModernBertForSequenceClassification", modernbert(num_labels=3)),
     "modernbert-seq-mean": (
@@ -130,8 +133,10 @@ CHECKPOINTS = {
     "llama-seq": ("LlamaForSequenceClassification", decoder(num_labels=3)),
     "llama-tokens": ("LlamaForTokenClassification", decoder(**NER)),
     "mistral-seq": ("MistralForSequenceClassification", decoder(num_labels=4, sliding_window=7)),
+    "mistral-tokens": ("MistralForTokenClassification", decoder(sliding_window=7, **NER)),
     "qwen2-seq": ("Qwen2ForSequenceClassification", decoder(num_labels=3)),
     "qwen3-seq": ("Qwen3ForSequenceClassification", decoder(num_labels=1, head_dim=14)),
+    "qwen3-tokens": ("Qwen3ForTokenClassification", decoder(head_dim=14, **NER)),
     "qwen3-bare": ("Qwen3Model", decoder(sizes(32, 4, 44, 2, 64), num_key_value_heads=2, head_dim=10, vocab_size=97)),
 }
 
