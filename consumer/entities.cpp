@@ -23,16 +23,6 @@ struct Piece {
     bool continues_word = false;
 };
 
-// A text by characters: where each begins, and its end.
-std::vector<std::size_t> character_offsets(std::string_view text) {
-    std::vector<std::size_t> offsets;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if ((static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U) offsets.push_back(i);
-    }
-    offsets.push_back(text.size());
-    return offsets;
-}
-
 class Grouper {
 public:
     Grouper(const engine::Tokenizer& tokenizer, const TokenizedPrompt& text, const engine::Labels& labels)
@@ -198,7 +188,36 @@ std::vector<Entity> entities_of(const engine::Tokenizer& tokenizer, const Tokeni
         case Aggregation::max: entities = grouper.grouped(Grouper::words(std::move(pieces), aggregation)); break;
     }
     std::erase_if(entities, [](const Entity& entity) { return entity.label == outside; });
+    if (text.window) {
+        for (Entity& entity : entities) {
+            entity.begin += text.window->begin;
+            entity.end += text.window->begin;
+        }
+    }
     return entities;
+}
+
+std::vector<Entity> merged(std::vector<Entity> entities) {
+    std::ranges::stable_sort(entities, {}, &Entity::begin);
+    std::vector<Entity> kept;
+    for (Entity& entity : entities) {
+        if (kept.empty() || entity.begin >= kept.back().end) {
+            kept.push_back(std::move(entity));
+            continue;
+        }
+        const auto length = [](const Entity& one) { return std::pair(one.end - one.begin, one.score); };
+        if (length(entity) > length(kept.back())) kept.back() = std::move(entity);
+    }
+    return kept;
+}
+
+std::vector<std::size_t> character_offsets(std::string_view text) {
+    std::vector<std::size_t> offsets;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if ((static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U) offsets.push_back(i);
+    }
+    offsets.push_back(text.size());
+    return offsets;
 }
 
 }  // namespace lorry::consumer

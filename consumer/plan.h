@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,11 @@ namespace lorry::consumer {
 
 // What a request of a job contributes to the reply.
 struct RequestPlace {
-    std::int32_t prompt = 0;   // index of the prompt in the job's list; of the pair or of the distinct text where pairs are scored
+    std::int32_t prompt =
+        0;  // index of the prompt in the job's list, also of its windows; of the pair or of the distinct text where pairs are scored
     std::int32_t sample = 0;   // of n
     std::int32_t choice = -1;  // the choice it scores; -1: the request that draws, or scores first tokens, or has no choice
+    std::int64_t weight = 1;   // of a text's window: its tokens of the text that the window before it does not have
 };
 
 // A choice of a classify job as token ids: the first is scored by the prompt's request, the rest by a fork of it.
@@ -31,13 +34,21 @@ struct EchoedPrompt {
     engine::TokenId first = 0;  // its first token, which has no log-probability and is in no result
 };
 
+// A part of a text that was cut into windows (`stride`).
+struct Window {
+    std::int32_t text = 0;    // its text's index in the job's list
+    std::int64_t tokens = 0;  // as RequestPlace::weight
+    std::int64_t begin = 0;   // token_classify: the characters of the text before TokenizedPrompt::text
+};
+
 // A prompt as the engine takes it.
 struct TokenizedPrompt {
-    std::string text;
+    std::string text;  // of a window, where it is needed: the part that its tokens and their spans are of
     std::vector<engine::TokenId> tokens;
     std::vector<std::int32_t> types;           // [tokens]; empty: all 0
     std::vector<engine::TokenSpan> spans;      // token_classify: [tokens]
     std::vector<std::int64_t> mask_positions;  // fill_mask: indices of tokens, ascending
+    std::optional<Window> window;              // set in a job with `stride`
 };
 
 // Two of a job's requests whose embeddings are compared, by their places in the list of requests.

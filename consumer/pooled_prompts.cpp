@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "consumer/entities.h"
+#include "schema/json.h"
+
 namespace lorry::consumer {
 namespace {
 
@@ -19,6 +22,8 @@ using Done = Expected<void, JobError>;
 
 // Of the texts that a job has tokenized, each counted as often as it is read: a third of a minute of the intake's time.
 constexpr std::size_t job_bytes_max = std::size_t{32} << 20;
+// Of a job's windows together, repeated ones as well: what takes 0.3 GB while the windows are cut.
+constexpr std::size_t window_tokens_max = std::size_t{1} << 21;
 constexpr std::int64_t labels_expected = 16;  // of an adapter's head, which the engine reads later
 
 const std::string* find_prompt(const engine::EmbedderConfig& embedder, const std::string& name) {
@@ -108,16 +113,19 @@ private:
                 continue;
             }
             const auto& text = std::get<std::string>(texts()[i]);
-            if (auto done = add_text(place_of(i), before, text); !done) return done;
+            auto done = plan_.job.pooling.stride ? add_windows(i, before, text) : add_text(place_of(i), before, text);
+            if (!done) return done;
         }
         return {};
     }
 
     Done add_ids(std::size_t index, const std::vector<std::int32_t>& ids) {
         const std::string place = place_of(index);
-        if (plan_.job.pooling.prompt_name) {
-            return unexpected(error_at(ErrorCode::invalid_value, "prompt_name",
-                                       fmt::format("field 'prompt_name' needs texts, and '{}' has token ids", place)));
+        const schema::PoolingFields& fields = plan_.job.pooling;
+        if (fields.prompt_name || fields.stride) {
+            const std::string_view field = fields.prompt_name ? "prompt_name" : "stride";
+            return unexpected(
+                error_at(ErrorCode::invalid_value, field, fmt::format("field '{}' needs texts, and '{}' has token ids", field, place)));
         }
         if (auto valid = encoder_.check_tokens(ids, place); !valid) return valid;
         return add(place, {.text = {}, .tokens = cut(ids)});
@@ -127,6 +135,65 @@ private:
         if (auto filled = check_filled(place, text); !filled) return filled;
         std::string whole = fmt::format("{}{}", before, text);
         return add_encoded(place, std::move(whole), std::nullopt);
+    }
+
+    // `before` is in each window.
+    Done add_windows(std::size_t index, std::string_view before, std::string_view text) {
+        const std::string place = place_of(index);
+        if (auto filled = check_filled(place, text); !filled) return filled;
+        if (auto counted = count_bytes(place, before.size() + text.size()); !counted) return counted;
+        const std::string whole = fmt::format("{}{}", before, text);
+        const std::size_t max_tokens = limit_ ? limit_->max_tokens : static_cast<std::size_t>(encoder_.context_max());
+        const engine::WindowLimit limit{
+            .max_tokens = max_tokens,
+            .stride = static_cast<std::size_t>(*plan_.job.pooling.stride),
+            .windows_max = std::min(schema::job_sequences_max - prompts_.size(), (window_tokens_max - tokens_) / max_tokens),
+            .repeated = static_cast<std::size_t>(schema::count_characters(before))};
+        auto windows = encoder_.encode_windows(whole, limit, place);
+        if (!windows) return unexpected(windows.error());
+        const std::vector<std::size_t> offsets = plan_.work == Work::token_classify ? character_offsets(whole) : std::vector<std::size_t>();
+        for (engine::Encoding& encoding : *windows) {
+            const bool is_first = &encoding == &windows->front();
+            Window window{.text = static_cast<std::int32_t>(index), .tokens = own_tokens(encoding, is_first, limit)};
+            auto prompt = prompt_of(encoding);
+            if (!prompt) return unexpected(prompt.error());
+            if (plan_.work == Work::token_classify) {
+                window.begin = place_in_part(encoding.spans);
+                prompt->text = part_of(whole, offsets, window.begin, encoding.spans);
+                prompt->spans = std::move(encoding.spans);
+            }
+            prompt->window = window;
+            if (auto done = add(place, std::move(*prompt)); !done) return done;
+        }
+        return {};
+    }
+
+    // As Window::tokens.
+    static std::int64_t own_tokens(const engine::Encoding& window, bool is_first, const engine::WindowLimit& limit) {
+        const auto repeated = static_cast<std::int32_t>(limit.repeated);
+        const auto tokens = std::ranges::count_if(
+            window.spans, [&](const engine::TokenSpan& span) { return span.text == 0 && (repeated == 0 || span.end > repeated); });
+        return tokens - (is_first ? 0 : static_cast<std::int64_t>(limit.stride));
+    }
+
+    // Moves the spans of a window to a part of the text that begins one character before them, which shows whether they begin a word.
+    // Returns where the part begins.
+    static std::int64_t place_in_part(std::vector<engine::TokenSpan>& spans) {
+        const auto first = std::ranges::find(spans, 0, &engine::TokenSpan::text);
+        if (first == spans.end()) return 0;
+        const std::int32_t begin = std::max(first->begin - 1, 0);
+        for (engine::TokenSpan& span : spans) {
+            if (span.text < 0) continue;
+            span.begin -= begin;
+            span.end -= begin;
+        }
+        return begin;
+    }
+    static std::string part_of(const std::string& text, const std::vector<std::size_t>& offsets, std::int64_t begin,
+                               const std::vector<engine::TokenSpan>& spans) {
+        const std::int32_t characters = std::ranges::max_element(spans, {}, &engine::TokenSpan::end)->end;
+        const std::size_t from = offsets[static_cast<std::size_t>(begin)];
+        return text.substr(from, offsets[static_cast<std::size_t>(begin + characters)] - from);
     }
 
     Done add_hypotheses() {
@@ -192,30 +259,39 @@ private:
     }
 
     Done add_encoded(const std::string& place, std::string text, std::optional<std::string_view> second) {
-        bytes_ += text.size() + second.value_or("").size();
-        if (bytes_ > job_bytes_max) {
-            return unexpected(error_at(ErrorCode::job_too_large, place,
-                                       fmt::format("the job's pairs have more than {} bytes of text, counted as often as they are read: "
-                                                   "shorten the text that is read with each of the others, or split the job",
-                                                   job_bytes_max)));
-        }
+        if (auto counted = count_bytes(place, text.size() + second.value_or("").size()); !counted) return counted;
         auto encoding = encoder_.encode_pair(text, second, limit_, place);
         if (!encoding) return unexpected(encoding.error());
-        TokenizedPrompt prompt{.text = {}, .tokens = std::move(encoding->ids)};
-        if (config_.token_types > 1) {
-            if (std::ranges::any_of(encoding->types, [&](std::int32_t type) { return type >= config_.token_types; })) {
-                return unexpected(
-                    error_at(ErrorCode::unsupported_by_model, "model",
-                             fmt::format("the tokenizer gives token types that the model does not have; it has {}", config_.token_types)));
-            }
-            prompt.types = std::move(encoding->types);
-        }
-        if (plan_.work == Work::token_classify || plan_.work == Work::fill_mask) prompt.text = std::move(text);
-        if (plan_.work == Work::token_classify) prompt.spans = std::move(encoding->spans);
+        auto prompt = prompt_of(*encoding);
+        if (!prompt) return unexpected(prompt.error());
+        if (plan_.work == Work::token_classify || plan_.work == Work::fill_mask) prompt->text = std::move(text);
+        if (plan_.work == Work::token_classify) prompt->spans = std::move(encoding->spans);
         if (plan_.work == Work::fill_mask) {
-            if (auto found = find_masks(place, prompt); !found) return found;
+            if (auto found = find_masks(place, *prompt); !found) return found;
         }
-        return add(place, std::move(prompt));
+        return add(place, std::move(*prompt));
+    }
+
+    Done count_bytes(const std::string& place, std::size_t bytes) {
+        bytes_ += bytes;
+        if (bytes_ <= job_bytes_max) return {};
+        return unexpected(error_at(ErrorCode::job_too_large, place,
+                                   fmt::format("the job's texts have more than {} bytes, counted as often as they are read: "
+                                               "shorten the text that is read with each of the others, or split the job",
+                                               job_bytes_max)));
+    }
+
+    // Takes the encoding's ids and types.
+    Expected<TokenizedPrompt, JobError> prompt_of(engine::Encoding& encoding) const {
+        TokenizedPrompt prompt{.text = {}, .tokens = std::move(encoding.ids)};
+        if (config_.token_types <= 1) return prompt;
+        if (std::ranges::any_of(encoding.types, [&](std::int32_t type) { return type >= config_.token_types; })) {
+            return unexpected(
+                error_at(ErrorCode::unsupported_by_model, "model",
+                         fmt::format("the tokenizer gives token types that the model does not have; it has {}", config_.token_types)));
+        }
+        prompt.types = std::move(encoding.types);
+        return prompt;
     }
 
     Done find_masks(const std::string& place, TokenizedPrompt& prompt) const {
@@ -258,6 +334,7 @@ private:
                                        fmt::format("field '{}' has the padding token {}, which has no position in this model; leave it out",
                                                    place, encoder_.tokenizer().token_spelling(*config_.padding_id))));
         }
+        tokens_ += prompt.tokens.size();
         prompts_.push_back(std::move(prompt));
         return {};
     }
@@ -268,7 +345,8 @@ private:
     const std::string_view field_;
     std::optional<EncodeLimit> limit_;
     std::vector<TokenizedPrompt> prompts_;
-    std::size_t bytes_ = 0;  // tokenized so far
+    std::size_t bytes_ = 0;   // tokenized so far
+    std::size_t tokens_ = 0;  // of prompts_
 };
 
 }  // namespace
@@ -328,6 +406,10 @@ void add_pooling(PreparedJob& prepared, const engine::Request& common, std::vect
         request.token_types = std::move(prompt.types);
         request.pooling = pooling_of(plan.work);
         RequestPlace place{.prompt = static_cast<std::int32_t>(i)};
+        if (prompt.window) {
+            place.prompt = prompt.window->text;
+            place.weight = prompt.window->tokens;
+        }
         if (plan.work == Work::zero_shot) {
             place.prompt = static_cast<std::int32_t>(i / plan.job.choices.size());
             place.choice = static_cast<std::int32_t>(i % plan.job.choices.size());

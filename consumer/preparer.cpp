@@ -86,7 +86,9 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
         plan.choices = std::move(*choices);
     }
     for (const Prompt& prompt : *prompts) {
-        if (auto fits = check_length(plan, prompt); !fits) return fits;
+        if (!pooling_of(plan.work)) {  // those are checked where they are made
+            if (auto fits = check_length(plan, prompt); !fits) return fits;
+        }
         plan.prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
         tokenized.weight += weight_of(plan, prompt);
     }
@@ -166,7 +168,7 @@ Expected<std::string, JobError> Preparer::prompt_text(const schema::Job& job) co
 Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat) const {
     if (!chat_template_) {
         return unexpected(error_at(ErrorCode::no_chat_template, "messages",
-                                      "this model has no chat template; use /v1/completions, or add chat_template.jinja to its folder"));
+                                   "this model has no chat template; use /v1/completions, or add chat_template.jinja to its folder"));
     }
     auto text = chat_template_->render({.messages_json = chat.messages,
                                         .tools_json = chat.tools,

@@ -6,8 +6,10 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <string>
+#include <type_traits>
 
 #include "consumer/entities.h"
 #include "consumer/probabilities.h"
@@ -62,22 +64,60 @@ std::string base64_of(std::span<const float> values) {
     return schema::to_base64(bytes);
 }
 
+// The results of one text: one, or one of each of its windows.
+struct TextResults {
+    std::span<const Result> results;
+    std::span<const RequestPlace> places;
+    std::size_t first;  // the place of the first in the job's list
+};
+
+std::vector<TextResults> results_by_text(const ReplyPlan& plan, std::span<const Result> results) {
+    const std::span places(plan.places);
+    std::vector<TextResults> texts;
+    for (std::size_t begin = 0, end = 0; begin < results.size(); begin = end) {
+        end = begin + 1;
+        while (end < results.size() && places[end].prompt == places[begin].prompt) ++end;
+        texts.push_back({.results = results.subspan(begin, end - begin), .places = places.subspan(begin, end - begin), .first = begin});
+    }
+    return texts;
+}
+
+// What `values_of` gives for each result; of several, the mean with the windows' weights.
+template <typename ValuesOf>
+auto mean_of(const TextResults& text, ValuesOf values_of) {
+    auto values = values_of(text.results.front());
+    if (text.results.size() == 1) return values;
+    std::vector<double> sums(values.size(), 0.0);
+    double weights = 0.0;
+    for (std::size_t i = 0; i < text.results.size(); ++i) {
+        const auto weight = static_cast<double>(text.places[i].weight);
+        weights += weight;
+        const auto own = values_of(text.results[i]);
+        for (std::size_t k = 0; k < sums.size(); ++k) sums[k] += weight * static_cast<double>(own[k]);
+    }
+    for (std::size_t k = 0; k < sums.size(); ++k) values[k] = static_cast<std::remove_reference_t<decltype(values[k])>>(sums[k] / weights);
+    return values;
+}
+
 std::size_t dimensions_of(const ReplyPlan& plan, const Result& result) {
     const auto& wanted = plan.job.pooling.dimensions;
     return wanted ? std::min(static_cast<std::size_t>(*wanted), result.pooled.size()) : result.pooled.size();
 }
 
 // The vector as the job wants it: first cut (Matryoshka embeddings), then scaled to length 1. The null vector stays.
-std::vector<float> embedding_of(const ReplyPlan& plan, const Result& result) {
-    std::vector<float> vector(result.pooled.begin(), result.pooled.begin() + static_cast<std::ptrdiff_t>(dimensions_of(plan, result)));
+std::vector<float> embedding_of(const ReplyPlan& plan, const TextResults& text) {
+    std::vector<float> vector = mean_of(text, [&](const Result& result) {
+        const auto dimensions = static_cast<std::ptrdiff_t>(dimensions_of(plan, result));
+        return std::vector<float>(result.pooled.begin(), result.pooled.begin() + dimensions);
+    });
     const double length = std::sqrt(dot(vector, vector));
     if (!plan.normalized || length == 0.0) return vector;
     for (float& value : vector) value = static_cast<float>(static_cast<double>(value) / length);
     return vector;
 }
 
-Json embedding_entry(const ReplyPlan& plan, const Result& result, std::int32_t index) {
-    const std::vector<float> vector = embedding_of(plan, result);
+Json embedding_entry(const ReplyPlan& plan, const TextResults& text, std::int32_t index) {
+    const std::vector<float> vector = embedding_of(plan, text);
     Json values;
     if (plan.job.pooling.base64) {
         values = base64_of(vector);
@@ -97,14 +137,19 @@ Json label_entry(std::int32_t index, const std::string& label, const std::vector
                          {"num_classes", static_cast<std::int64_t>(probabilities.size())}});
 }
 
-Json class_entry(const Result& result, std::int32_t index) {
+std::vector<double> probabilities_of(const Result& result) {
     std::vector<double> scores(result.pooled.begin(), result.pooled.end());
     switch (result.labels->problem) {
         case ProblemType::single_label: scores = softmax(scores); break;
         case ProblemType::multi_label: std::ranges::transform(scores, scores.begin(), sigmoid); break;
         case ProblemType::regression: break;
     }
-    return label_entry(index, result.labels->names[likeliest(scores)], scores);
+    return scores;
+}
+
+Json class_entry(const TextResults& text, std::int32_t index) {
+    const std::vector<double> scores = mean_of(text, probabilities_of);
+    return label_entry(index, text.results.front().labels->names[likeliest(scores)], scores);
 }
 
 // As transformers' ZeroShotClassificationPipeline: the choices compete by their entailment, or each is decided against contradiction.
@@ -126,11 +171,18 @@ Json zero_shot_entry(const ReplyPlan& plan, std::span<const Result> results, std
     return label_entry(index, plan.job.choices[likeliest(scores)], scores);
 }
 
-Json entities_entry(const engine::Tokenizer& tokenizer, const ReplyPlan& plan, const Result& result, std::int32_t index) {
+Json entities_entry(const engine::Tokenizer& tokenizer, const ReplyPlan& plan, const TextResults& text, std::int32_t index) {
     const schema::Aggregation aggregation = plan.job.pooling.aggregation;
     const bool grouped = aggregation != schema::Aggregation::none;
+    std::vector<Entity> entities;
+    for (std::size_t i = 0; i < text.results.size(); ++i) {
+        const Result& result = text.results[i];
+        std::ranges::move(entities_of(tokenizer, plan.texts[text.first + i], result.pooled, *result.labels, aggregation),
+                          std::back_inserter(entities));
+    }
+    if (text.results.size() > 1) entities = merged(std::move(entities));
     Json::Array list;
-    for (Entity& entity : entities_of(tokenizer, plan.texts[static_cast<std::size_t>(index)], result.pooled, *result.labels, aggregation)) {
+    for (Entity& entity : entities) {
         Json one = Json::object({{grouped ? "entity_group" : "entity", std::move(entity.label)}, {"score", entity.score}});
         if (!grouped) one.set("index", static_cast<std::int64_t>(entity.token));
         one.set("word", std::move(entity.word));
@@ -209,18 +261,21 @@ Json::Array rank_entries(const schema::PoolingFields& fields, const std::vector<
 Json::Array pooled_entries(const engine::Tokenizer& tokenizer, const ReplyPlan& plan, std::span<const Result> results) {
     const auto each = [&](auto entry_of) {
         Json::Array entries;
-        for (std::size_t i = 0; i < results.size(); ++i) entries.push_back(entry_of(results[i], static_cast<std::int32_t>(i)));
+        for (const TextResults& text : results_by_text(plan, results)) {
+            entries.push_back(entry_of(text, static_cast<std::int32_t>(entries.size())));
+        }
         return entries;
     };
     switch (plan.work) {
         case Work::draw:
         case Work::score_choices: break;
-        case Work::embed: return each([&](const Result& result, std::int32_t index) { return embedding_entry(plan, result, index); });
+        case Work::embed: return each([&](const TextResults& text, std::int32_t index) { return embedding_entry(plan, text, index); });
         case Work::classify: return each(class_entry);
         case Work::token_classify:
-            return each([&](const Result& result, std::int32_t index) { return entities_entry(tokenizer, plan, result, index); });
+            return each([&](const TextResults& text, std::int32_t index) { return entities_entry(tokenizer, plan, text, index); });
         case Work::fill_mask:
-            return each([&](const Result& result, std::int32_t index) { return fills_entry(tokenizer, plan, result, index); });
+            return each(
+                [&](const TextResults& text, std::int32_t index) { return fills_entry(tokenizer, plan, text.results.front(), index); });
         case Work::zero_shot: {
             Json::Array entries;
             const std::size_t choices = plan.job.choices.size();
@@ -242,16 +297,22 @@ std::int64_t pooled_bytes_of(const ReplyPlan& plan, std::span<const Result> resu
     std::int64_t bytes = 0;
     for (std::size_t i = 0; i < results.size(); ++i) {
         const Result& result = results[i];
+        // Vectors and classes of windows become one.
+        const bool continues = i > 0 && plan.places[i].prompt == plan.places[i - 1].prompt;
         switch (plan.work) {
             case Work::draw:
             case Work::score_choices: break;
             case Work::embed: {
+                if (continues) break;
                 const auto dimensions = static_cast<std::int64_t>(dimensions_of(plan, result));
                 bytes += result_entry_bytes +
                          (plan.job.pooling.base64 ? dimensions * std::int64_t{sizeof(float)} * 4 / 3 : dimensions * float_bytes);
                 break;
             }
-            case Work::classify: bytes += result_entry_bytes + std::ssize(result.pooled) * double_bytes; break;
+            case Work::classify:
+                if (continues) break;
+                bytes += result_entry_bytes + std::ssize(result.pooled) * double_bytes;
+                break;
             case Work::zero_shot: bytes += result_entry_bytes / std::ssize(plan.job.choices) + double_bytes; break;
             case Work::token_classify: bytes += result_entry_bytes + std::ssize(plan.texts[i].tokens) * entity_bytes; break;
             case Work::score_pairs:

@@ -22,8 +22,7 @@ JobError error_at(ErrorCode code, std::string_view param, std::string message) {
 Expected<void, JobError> TextEncoder::check_bytes(std::size_t bytes, std::string_view field) const {
     if (bytes / token_bytes_max <= static_cast<std::size_t>(context_max_)) return {};
     return unexpected(error_at(ErrorCode::context_length_exceeded, field,
-                               "this model and its KV cache hold " + std::to_string(context_max_) + " tokens; a text of " +
-                                   std::to_string(bytes) + " bytes has more: shorten it"));
+                               fmt::format("this model takes {} tokens; a text of {} bytes has more: shorten it", context_max_, bytes)));
 }
 
 Expected<std::vector<engine::TokenId>, JobError> TextEncoder::encode(std::string_view text, bool add_special_tokens,
@@ -61,6 +60,23 @@ Expected<engine::Encoding, JobError> TextEncoder::encode_pair(std::string_view f
     }
     if (auto valid = check_tokens(encoding->ids, field); !valid) return unexpected(valid.error());
     return std::move(*encoding);
+}
+
+Expected<std::vector<engine::Encoding>, JobError> TextEncoder::encode_windows(std::string_view text, const engine::WindowLimit& limit,
+                                                                              std::string_view field) const {
+    auto windows = tokenizer_.encode_windows(text, limit);
+    if (!windows) {
+        if (auto whole = tokenizer_.encode_pair(text, std::nullopt, std::nullopt); !whole) {
+            return unexpected(error_at(ErrorCode::invalid_text, field, whole.error()));
+        }
+        return unexpected(
+            error_at(ErrorCode::invalid_value, "stride",
+                     fmt::format("field 'stride' is {}, and '{}' cannot be cut so: {}", limit.stride, field, windows.error())));
+    }
+    for (const engine::Encoding& window : *windows) {
+        if (auto valid = check_tokens(window.ids, field); !valid) return unexpected(valid.error());
+    }
+    return std::move(*windows);
 }
 
 Expected<void, JobError> TextEncoder::check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const {

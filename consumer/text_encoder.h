@@ -29,6 +29,9 @@ public:
     // One text or two, with special tokens, cut if there is a limit.
     Expected<engine::Encoding, schema::JobError> encode_pair(std::string_view first, std::optional<std::string_view> second,
                                                              const std::optional<engine::EncodeLimit>& limit, std::string_view field) const;
+    // A text of any length in windows, at least one, with special tokens.
+    Expected<std::vector<engine::Encoding>, schema::JobError> encode_windows(std::string_view text, const engine::WindowLimit& limit,
+                                                                             std::string_view field) const;
     // Refuses ids that the model does not have.
     Expected<void, schema::JobError> check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const;
 

@@ -20,7 +20,6 @@ constexpr std::size_t model_bytes_max = 512;
 constexpr std::size_t stops_max = 16;
 constexpr std::size_t stop_bytes_max = 1024;  // of one
 constexpr std::size_t stop_ids_max = 1024;
-constexpr std::size_t requests_max = 4096;  // prompts × n, prompts × choices, or pairs: the most that one job may ask of the engine
 constexpr std::int64_t fills_max = 100;
 
 // The job being read, and the fields whose meaning depends on other fields.
@@ -258,6 +257,7 @@ constexpr Field fields[] = {
     {"input_type", embeddings, Custom{[](Draft& d, const Json& v) { return store(d.input_type, read_text("input_type", v)); }}},
     {"truncate_prompt_tokens", truncate, Custom{read_truncation}},
     {"truncation_side", truncate, Custom{[](Draft& d, const Json& v) { return store(d.keeps_end, read_keeps_end(v)); }}},
+    {"stride", classify | embeddings | token_classify, Integer{0, int32_max, [](Draft& d, std::int64_t v) { d.job.pooling.stride = v; }}},
     {"hypothesis_template", classify, Custom{[](Draft& d, const Json& v) {
         return store(d.job.pooling.hypothesis_template, read_hypothesis_template(v)); }}},
     {"multi_label", classify, Flag{[](Draft& d, bool v) { d.job.pooling.multi_label = v; }}},
@@ -445,6 +445,20 @@ FieldError finish_sampling(Draft& draft) {
     return {};
 }
 
+FieldError error_of_stride(const Draft& draft) {
+    const Job& job = draft.job;
+    const auto refuse = [](std::string_view with) {
+        return unsupported("stride", fmt::format("field 'stride' is not supported {}", with));
+    };
+    if (draft.messages) return refuse("with 'messages'; give 'input'");
+    if (!job.choices.empty()) return refuse("with 'choices'; leave one of them out");
+    if (job.pooling.truncation && job.pooling.truncation->keeps_end) return refuse("with 'truncation_side': \"left\": nothing is cut off");
+    if (job.endpoint == Endpoint::token_classify && job.pooling.aggregation == Aggregation::none) {
+        return refuse("with 'aggregation_strategy': \"none\": entities of windows that overlap are merged; choose another strategy");
+    }
+    return {};
+}
+
 // Checks fields against each other and completes what the job asks of an embedding or a class.
 FieldError finish_pooling(Draft& draft) {
     Job& job = draft.job;
@@ -456,6 +470,9 @@ FieldError finish_pooling(Draft& draft) {
         return invalid("truncation_side", "field 'truncation_side' needs 'truncate_prompt_tokens'; give both or none");
     }
     if (draft.truncates) job.pooling.truncation = {.tokens = draft.truncation_tokens, .keeps_end = draft.keeps_end.value_or(false)};
+    if (job.pooling.stride) {
+        if (auto error = error_of_stride(draft)) return error;
+    }
     if (!job.choices.empty()) return {};
     if (job.pooling.hypothesis_template) return invalid("hypothesis_template", "field 'hypothesis_template' needs 'choices'");
     if (job.pooling.multi_label) return invalid("multi_label", "field 'multi_label' needs 'choices'");
@@ -503,9 +520,9 @@ FieldError finish_prompt(Draft& draft) {
     if (!draft.messages && !draft.prompts) return missing(row.prompt_field, draft.body.find(row.prompt_field), row.prompt_advice);
     const auto sequences = sequences_of(draft, draft.prompts ? draft.prompts->size() : 1);
     if (!sequences) return sequences.error();
-    if (sequences->count > requests_max) {
+    if (sequences->count > job_sequences_max) {
         return invalid(sequences->field, fmt::format("the job asks for {} sequences ({}); allowed are up to {}: split it", sequences->count,
-                                                     sequences->rule, requests_max));
+                                                     sequences->rule, job_sequences_max));
     }
     if (draft.messages) {
         job.prompt = ChatPrompt{.messages = std::move(*draft.messages),

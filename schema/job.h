@@ -104,7 +104,10 @@ enum class Aggregation : std::uint8_t { none, simple, first, average, max };
 // What a job may ask of an embedding or of a classification.
 struct PoolingFields {
     std::vector<std::string> second_texts;  // score: text_2; rerank: documents
-    std::optional<Truncation> truncation;   // nullopt: a text that is too long is refused
+    std::optional<Truncation> truncation;   // nullopt: a text that is too long is refused, or cut into windows
+    // embeddings, classify, token_classify: a long text is cut into windows that share so many tokens with their neighbours. Then
+    // truncation's tokens are those of a window.
+    std::optional<std::int64_t> stride;
     // embeddings
     std::optional<std::string> prompt_name;  // prompt_name or input_type: what the model puts before a text
     std::optional<std::int64_t> dimensions;  // that are kept; nullopt: all
@@ -122,6 +125,9 @@ struct PoolingFields {
     std::int32_t top_k = 5;
 };
 inline constexpr std::string_view default_hypothesis_template = "This example is {}.";  // of transformers' ZeroShotClassificationPipeline
+
+// Prompts × n, prompts × choices, pairs, or windows: the most that one job may ask of the engine.
+inline constexpr std::size_t job_sequences_max = 4096;
 
 struct Job {
     Source source;

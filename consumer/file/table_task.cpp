@@ -38,10 +38,10 @@ constexpr ResultColumn score_columns[] = {{"score", [](const Json& entry) { retu
 
 constexpr std::string_view answer_flags[] = {"--system", "--endpoint", "--max-tokens", "--temperature"};
 constexpr std::string_view choose_flags[] = {"--system", "--endpoint", "--choices"};
-constexpr std::string_view classify_flags[] = {"--truncate"};
+constexpr std::string_view classify_flags[] = {"--truncate", "--stride"};
 constexpr std::string_view zero_shot_flags[] = {"--choices", "--multi-label", "--hypothesis-template", "--truncate"};
-constexpr std::string_view embed_flags[] = {"--dimensions", "--prompt-name", "--truncate"};
-constexpr std::string_view ner_flags[] = {"--truncate"};
+constexpr std::string_view embed_flags[] = {"--dimensions", "--prompt-name", "--truncate", "--stride"};
+constexpr std::string_view ner_flags[] = {"--truncate", "--stride"};
 constexpr std::string_view score_flags[] = {"--text-2", "--truncate"};
 
 constexpr RowTaskRow rows[] = {

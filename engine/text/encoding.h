@@ -39,4 +39,12 @@ struct EncodeLimit {
     TruncationStrategy strategy = TruncationStrategy::longest_first;
 };
 
+// How a long text is cut into windows.
+struct WindowLimit {
+    std::size_t max_tokens;    // of one window, special tokens included
+    std::size_t stride = 0;    // tokens of the text that a window repeats from the one before it
+    std::size_t windows_max;   // a text that has more is refused
+    std::size_t repeated = 0;  // characters (code points) at the beginning of the text whose tokens each window begins with
+};
+
 }  // namespace lorry::engine

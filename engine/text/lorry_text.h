@@ -78,9 +78,14 @@ typedef struct {
 /* With special tokens. `second` and `limit` may be null. `tokens` takes lorry_text_token values. */
 lorry_text_status lorry_text_encode_pair(const lorry_text_tokenizer* tokenizer, lorry_text_view first, const lorry_text_view* second,
                                          const lorry_text_limit* limit, lorry_text_sink tokens, lorry_text_sink error);
-/* The text in windows of up to `max_tokens`; each repeats the last `stride` tokens of the one before. */
-lorry_text_status lorry_text_encode_windows(const lorry_text_tokenizer* tokenizer, lorry_text_view text, size_t max_tokens, size_t stride,
-                                            lorry_text_sink tokens, lorry_text_sink error);
+typedef struct {
+    size_t max_tokens;  /* of a window, with those that the post-processor adds */
+    size_t stride;      /* so many tokens of a window are the last of the one before */
+    size_t windows_max; /* a text with more is an error */
+    size_t repeated;    /* the tokens of so many characters at the beginning of the text are in each window */
+} lorry_text_windows;
+lorry_text_status lorry_text_encode_windows(const lorry_text_tokenizer* tokenizer, lorry_text_view text,
+                                            const lorry_text_windows* windows, lorry_text_sink tokens, lorry_text_sink error);
 bool lorry_text_takes_pairs(const lorry_text_tokenizer* tokenizer);
 size_t lorry_text_special_tokens_added(const lorry_text_tokenizer* tokenizer, bool pair);
 /* Sets `id` and returns true if the tokenizer has a token of this name, for example "mask_token". */

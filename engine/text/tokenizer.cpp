@@ -111,12 +111,13 @@ Expected<Encoding, std::string> Tokenizer::encode_pair(std::string_view first, s
     return std::move(encodings_of(tokens).front());
 }
 
-Expected<std::vector<Encoding>, std::string> Tokenizer::encode_windows(std::string_view text, std::size_t max_tokens,
-                                                                       std::size_t stride) const {
+Expected<std::vector<Encoding>, std::string> Tokenizer::encode_windows(std::string_view text, const WindowLimit& limit) const {
+    const lorry_text_windows windows{
+        .max_tokens = limit.max_tokens, .stride = limit.stride, .windows_max = limit.windows_max, .repeated = limit.repeated};
     std::vector<lorry_text_token> tokens;
     std::string error;
     const auto status =
-        lorry_text_encode_windows(handle_.get(), abi::view_of(text), max_tokens, stride, abi::sink_into(tokens), abi::sink_into(error));
+        lorry_text_encode_windows(handle_.get(), abi::view_of(text), &windows, abi::sink_into(tokens), abi::sink_into(error));
     if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
     return encodings_of(tokens);
 }

@@ -38,10 +38,9 @@ public:
     // only_second cannot reach it.
     Expected<Encoding, std::string> encode_pair(std::string_view first, std::optional<std::string_view> second,
                                                 std::optional<EncodeLimit> limit) const;
-    // The whole text in windows of up to `max_tokens`, special tokens included; each repeats the last `stride` tokens of the text in the
-    // window before it (Hugging Face's overflowing tokens). At least one window. The error says why there are none: the stride does not
-    // fit into a window, or the windows have more than 4 million tokens together.
-    Expected<std::vector<Encoding>, std::string> encode_windows(std::string_view text, std::size_t max_tokens, std::size_t stride) const;
+    // The whole text in windows (Hugging Face's overflowing tokens). At least one window. The error says why there are none: the stride
+    // does not fit into a window, or there would be too many.
+    Expected<std::vector<Encoding>, std::string> encode_windows(std::string_view text, const WindowLimit& limit) const;
     // False: what the post-processor makes of a pair lacks one of its texts.
     bool takes_pairs() const;
     // How many tokens the post-processor adds to one text or to a pair.

@@ -95,6 +95,11 @@ void TableFlags::declare(CLI::App& app) {
     text("--prompt-name", prompt_name_, "--task embed: the model's own prompt that goes before each text, such as query", "NAME");
     app.add_flag("--truncate", truncates_, "with --task: cut texts that are too long for the model, instead of refusing them")
         ->group(table);
+    app.add_option("--stride", stride_,
+                   "--task classify, embed or ner: read texts that are too long in windows; neighbours share so many tokens")
+        ->type_name("N")
+        ->group(table)
+        ->check(whole_number_from(0));
     text("--system", system_, "file with the system message", "FILE");
     text("--adapter", adapter_, "the adapter for all rows", "NAME")->default_str("base");
     text("--adapter-column", adapter_column_, "column that names each row's adapter", "COLUMN");
@@ -130,7 +135,8 @@ std::vector<TableFlags::TaskFlag> TableFlags::task_flags() const {
             {"--hypothesis-template", !hypothesis_template_.empty()},
             {"--dimensions", dimensions_.has_value()},
             {"--prompt-name", !prompt_name_.empty()},
-            {"--truncate", truncates_}};
+            {"--truncate", truncates_},
+            {"--stride", stride_.has_value()}};
 }
 
 void TableFlags::check() const {
@@ -155,6 +161,7 @@ void TableFlags::check() const {
     if (!choices_.empty() && (max_tokens_ || temperature_ > 0.0)) {
         throw UsageError("--choices takes the most probable label and draws no tokens: leave --max-tokens and --temperature out");
     }
+    if (truncates_ && stride_) throw UsageError("--truncate cuts texts that are too long, --stride reads them whole: give one of them");
     for (const RowTaskRow& row : consumer::row_tasks()) {
         if (!task_.empty() && row.name == task_) check_flags_of(row);
     }
@@ -221,6 +228,7 @@ schema::Json::Object TableFlags::fields() const {
     if (!prompt_name_.empty()) fields.emplace_back("prompt_name", prompt_name_);
     if (!hypothesis_template_.empty()) fields.emplace_back("hypothesis_template", hypothesis_template_);
     if (multi_label_) fields.emplace_back("multi_label", true);
+    if (stride_) fields.emplace_back("stride", *stride_);
     if (truncates_) fields.emplace_back("truncate_prompt_tokens", -1);
     return fields;
 }

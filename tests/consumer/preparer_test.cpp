@@ -78,7 +78,7 @@ TEST(Preparer, ATextThatIsFarTooLongIsRefusedWithoutBeingTokenized) {
         job.prompt = std::vector<schema::TextPrompt>{std::string(bytes, ' ')};
         return preparer.prepare(std::move(job), {.kind = ModelName::Kind::base}).error().error.message;
     };
-    EXPECT_EQ(message_for(101 * 128), "this model and its KV cache hold 100 tokens; a text of 12928 bytes has more: shorten it");
+    EXPECT_EQ(message_for(101 * 128), "this model takes 100 tokens; a text of 12928 bytes has more: shorten it");
     EXPECT_NE(message_for(101 * 128 - 1).find("the prompt has "), std::string::npos) << "counted";
 }
 

@@ -43,8 +43,15 @@ Result pooled(std::vector<float> values, std::vector<std::string> names = {}, Pr
 
 const engine::Tokenizer& bert() { return tests::encoder_tokenizer("bert_uncased"); }
 
+// Each result is of a prompt of its own.
+std::vector<RequestPlace> places_of(const std::vector<Result>& results) {
+    std::vector<RequestPlace> places(results.size());
+    for (std::size_t i = 0; i < places.size(); ++i) places[i].prompt = static_cast<std::int32_t>(i);
+    return places;
+}
+
 Json body_of(ReplyPlan plan, const std::vector<Result>& results, const engine::Tokenizer& tokenizer = bert()) {
-    plan.places.resize(results.size());
+    plan.places = places_of(results);
     const ReplyContext context{.tokenizer = tokenizer, .base_name = "tiny", .system_fingerprint = "fp"};
     return make_reply(context, plan, results, {}).body;
 }
@@ -253,7 +260,7 @@ TEST(PooledReply, ValuesThatAreNotFiniteAreAnError) {
 
 TEST(PooledReply, BytesAreEstimatedWithinAFactorOfTwo) {
     const auto expect_close = [](ReplyPlan plan, const std::vector<Result>& results) {
-        plan.places.resize(results.size());
+        plan.places = places_of(results);
         const auto estimate = static_cast<double>(reply_bytes_of(plan, results));
         const auto real = static_cast<double>(body_of(plan, results).dump().size());
         EXPECT_LT(estimate, 2 * real);

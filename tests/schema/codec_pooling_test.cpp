@@ -54,6 +54,8 @@ TEST(ParsePoolingJobTest, EmbeddingsAreReadWithAllFields) {
                 ElementsAre(TextPrompt(std::vector<std::int32_t>{1, 2}), TextPrompt(std::vector<std::int32_t>{3})));
     EXPECT_EQ(plain.pooling.prompt_name, "document");
     EXPECT_FALSE(plain.pooling.base64 || plain.pooling.dimensions || plain.pooling.truncation || plain.pooling.normalize);
+    EXPECT_EQ(job_of("/v1/classify", R"("input":"a","stride":0)").pooling.stride, 0);
+    EXPECT_EQ(plain.pooling.stride, std::nullopt);
     const Job longest = job_of("/v1/embeddings", R"("input":"a","truncate_prompt_tokens":-1)");
     EXPECT_EQ(longest.pooling.truncation->tokens, std::nullopt);
     EXPECT_FALSE(longest.pooling.truncation->keeps_end);
@@ -132,6 +134,19 @@ TEST(ParsePoolingJobTest, WrongFieldsAreRefusedByName) {
         {"/fill_mask", R"("input":"a","top_k":0)", "400 invalid_value top_k: field 'top_k' is 0; allowed is an integer from 1 to 100"},
         {"/fill_mask", R"("input":"a","truncate_prompt_tokens":5)",
          "400 unsupported_field truncate_prompt_tokens: field 'truncate_prompt_tokens' is not supported yet"},
+        {"/v1/embeddings", R"("input":"a","stride":-1)", "400 invalid_value stride: field 'stride' is -1; allowed is an integer from 0"},
+        {"/v1/embeddings", R"("input":"a","stride":"1")", "400 invalid_type stride"},
+        {"/v1/embeddings", R"("input":"a","stride":1,"truncate_prompt_tokens":9,"truncation_side":"left")",
+         "400 unsupported_field stride: field 'stride' is not supported with 'truncation_side': \"left\""},
+        {"/classify", R"("input":"a","stride":1,"choices":["a","b"])",
+         "400 unsupported_field stride: field 'stride' is not supported with 'choices'"},
+        {"/classify", R"("messages":[{"role":"user","content":"a"}],"stride":1)",
+         "400 unsupported_field stride: field 'stride' is not supported with 'messages'"},
+        {"/token_classify", R"("input":"a","stride":1,"aggregation_strategy":"none")",
+         "400 unsupported_field stride: field 'stride' is not supported with 'aggregation_strategy': \"none\""},
+        {"/score", R"("text_1":"a","text_2":"b","stride":1)", "400 unsupported_field stride: field 'stride' is not supported on /score"},
+        {"/rerank", R"("query":"a","documents":["b"],"stride":1)", "400 unsupported_field stride: field 'stride' is not supported on"},
+        {"/fill_mask", R"("input":"a","stride":1)", "400 unsupported_field stride: field 'stride' is not supported on /fill_mask"},
         {"/v1/completions", R"("prompt":"a","dimensions":5)", "400 unsupported_field dimensions: field 'dimensions' is not supported on"},
     };
     for (const Wrong& wrong : cases) EXPECT_THAT(refusal(wrong.url, wrong.members), StartsWith(wrong.refusal)) << wrong.members;

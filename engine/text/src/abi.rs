@@ -10,7 +10,7 @@ use tokenizers::{TruncationDirection, TruncationStrategy};
 use crate::chat_template::{ChatRequest, ChatTemplate};
 use crate::convert;
 use crate::detokenizer::Detokenizer;
-use crate::encoding::{Limit, PlacedToken};
+use crate::encoding::{Limit, PlacedToken, Windows};
 use crate::jinja::cut;
 use crate::settings::Settings;
 use crate::tokenizer::Tokenizer;
@@ -199,13 +199,12 @@ pub unsafe extern "C" fn lorry_text_encode_pair(
 pub unsafe extern "C" fn lorry_text_encode_windows(
     tokenizer: &Arc<Tokenizer>,
     text: View,
-    max_tokens: usize,
-    stride: usize,
+    windows: &Windows,
     tokens: Sink,
     error: Sink,
 ) -> i32 {
     guarded(error, || {
-        tokens.tokens(&tokenizer.encode_windows(text.text("the text")?, max_tokens, stride)?);
+        tokens.tokens(&tokenizer.encode_windows(text.text("the text")?, windows)?);
         Ok(())
     })
 }

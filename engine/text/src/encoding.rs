@@ -6,9 +6,6 @@ use tokenizers::{Encoding, PostProcessor, Token, TruncationDirection, Truncation
 
 use crate::tokenizer::Tokenizer;
 
-/// Of all windows of one text together: strides near the size of a window multiply a text.
-const WINDOW_TOKENS_MAX: usize = 1 << 22;
-
 /// lorry_text_token
 #[repr(C)]
 pub struct PlacedToken {
@@ -26,6 +23,15 @@ pub struct Limit {
     pub max_tokens: usize,
     pub side: TruncationDirection,
     pub strategy: TruncationStrategy,
+}
+
+/// lorry_text_windows
+#[repr(C)]
+pub struct Windows {
+    max_tokens: usize,
+    stride: usize,
+    windows_max: usize,
+    repeated: usize,
 }
 
 impl Tokenizer {
@@ -54,25 +60,29 @@ impl Tokenizer {
         Ok(tokens)
     }
 
-    /// Each window but the first repeats the last `stride` tokens of the one before.
-    pub fn encode_windows(&self, text: &str, max_tokens: usize, stride: usize) -> Result<Vec<PlacedToken>, String> {
-        let room = self.room(max_tokens, false)?;
-        if stride >= room {
-            return Err(format!("a stride of {stride} tokens is too large: a window has room for {room} tokens of the text"));
+    /// Each window but the first repeats the last `stride` tokens of the one before, and all of them the tokens of the text's first
+    /// `repeated` characters.
+    pub fn encode_windows(&self, text: &str, windows: &Windows) -> Result<Vec<PlacedToken>, String> {
+        let encoding = self.encode_text(text)?;
+        let is_repeated = |&&(_, end): &&(usize, usize)| windows.repeated > 0 && end <= windows.repeated;
+        let repeated = encoding.get_offsets().iter().take_while(is_repeated).count();
+        let room = self.room(windows.max_tokens, false)?.saturating_sub(repeated);
+        if windows.stride >= room {
+            return Err(format!("a stride of {} tokens is too large: a window has room for {room} tokens of the text", windows.stride));
         }
-        let mut encoding = self.encode_text(text)?;
-        let windows = encoding.len().saturating_sub(room).div_ceil(room - stride) + 1;
-        if windows > 1 && windows.saturating_mul(max_tokens) > WINDOW_TOKENS_MAX {
-            return Err(format!(
-                "the text has {windows} windows of {max_tokens} tokens, together more than {WINDOW_TOKENS_MAX}; choose a smaller stride"
-            ));
+        let own = encoding.len() - repeated;
+        let count = own.saturating_sub(room).div_ceil(room - windows.stride) + 1;
+        if count > windows.windows_max {
+            return Err(format!("the text has {count} windows of {} tokens; it may have {}", windows.max_tokens, windows.windows_max));
         }
-        encoding.truncate(room, stride, TruncationDirection::Right);
-        let encoding = self.post_process(encoding, None, true)?;
+        let (first, mut rest) = split(encoding, repeated);
+        rest.truncate(room, windows.stride, TruncationDirection::Right);
+        let others = rest.take_overflowing();
         let mut tokens = Vec::new();
-        place(&encoding, 0, &mut tokens)?;
-        for (window, rest) in encoding.get_overflowing().iter().enumerate() {
-            place(rest, window + 1, &mut tokens)?;
+        for (window, part) in std::iter::once(rest).chain(others).enumerate() {
+            let mut whole = first.clone();
+            whole.merge_with(part, false);
+            place(&self.post_process(whole, None, true)?, window, &mut tokens)?;
         }
         Ok(tokens)
     }
@@ -106,6 +116,19 @@ impl Tokenizer {
         let added = self.special_tokens_added(pair);
         max_tokens.checked_sub(added).ok_or_else(|| format!("{max_tokens} tokens are too few: the tokenizer adds {added} special tokens"))
     }
+}
+
+/// The first `count` tokens, and the others.
+fn split(mut encoding: Encoding, count: usize) -> (Encoding, Encoding) {
+    if count == 0 {
+        return (Encoding::default(), encoding);
+    }
+    let mut others = encoding.clone();
+    others.truncate(encoding.len() - count, 0, TruncationDirection::Left);
+    others.take_overflowing();
+    encoding.truncate(count, 0, TruncationDirection::Right);
+    encoding.take_overflowing();
+    (encoding, others)
 }
 
 fn place(encoding: &Encoding, window: usize, tokens: &mut Vec<PlacedToken>) -> Result<(), String> {

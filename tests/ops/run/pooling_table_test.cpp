@@ -99,6 +99,23 @@ TEST_F(PoolingTable, WritesEntitiesAndScoresAndTakesTemplates) {
     EXPECT_EQ(read_whole(folder / "score.jsonl"), R"({"a":"w5 w6","b":"w7","score":)" + score.find("score")->dump() + ",\"error\":null}\n");
 }
 
+TEST_F(PoolingTable, ReadsLongTextsInWindows) {
+    const TinyEncoder encoder("bert");
+    std::string text = "w5";
+    for (int i = 0; i < 100; ++i) text += fmt::format(" w{}", 6 + i % 60);
+    write_text(folder / "in.csv", "text\n" + text + "\n");
+    const std::vector<std::string> flags = {"--task", "embed", "--text", "text", "--dimensions", "3"};
+    EXPECT_EQ(run(encoder, "in.csv", "cut.csv", flags).exit_code, 1) << "it is too long";
+    std::vector<std::string> more = flags;
+    more.insert(more.end(), {"--stride", "4"});
+    EXPECT_EQ(run(encoder, "in.csv", "out.csv", more).exit_code, 0);
+    const Json answer =
+        answer_of(encoder, "/v1/embeddings", fmt::format(R"({{"model":"base","input":"{}","dimensions":3,"stride":4}})", text));
+    EXPECT_EQ(read_whole(folder / "out.csv"), "text,embedding,error\n" + text + ",\"" + answer.find("embedding")->dump() + "\",\n");
+    more.emplace_back("--truncate");
+    EXPECT_THAT(refused(encoder, "in.csv", more), HasSubstr("--stride reads them whole: give one of them"));
+}
+
 TEST_F(PoolingTable, ComparesTextsWithChoicesOfAFileOrOfTheFlag) {
     const TinyEncoder encoder("bert-seq");
     encoder.replace_in_config("positive", "entailment");
