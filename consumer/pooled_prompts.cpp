@@ -33,8 +33,8 @@ const std::string* find_prompt(const engine::EmbedderConfig& embedder, const std
 
 class Maker {
 public:
-    Maker(const TextEncoder& encoder, const ModelConfig& config, ReplyPlan& plan)
-        : encoder_(encoder), config_(config), plan_(plan), field_(schema::row_of(plan.job.endpoint).prompt_field) {}
+    Maker(const TextEncoder& encoder, const ModelConfig& config, const std::optional<PairTemplate>& pairs, ReplyPlan& plan)
+        : encoder_(encoder), config_(config), pairs_(pairs), plan_(plan), field_(schema::row_of(plan.job.endpoint).prompt_field) {}
 
     Done make(std::optional<std::string> chat) {
         if (auto read = read_limit(); !read) return read;
@@ -217,9 +217,21 @@ private:
         for (std::size_t i = 0; i < seconds.size(); ++i) {
             const auto first = text_at(first_of(i));
             if (!first) return unexpected(first.error());
-            if (auto done = add_encoded(second_place(i), std::string(*first), seconds[i]); !done) return done;
+            auto done = pairs_ ? add_rendered(second_place(i), {.query = *first, .document = seconds[i]})
+                               : add_encoded(second_place(i), std::string(*first), seconds[i]);
+            if (!done) return done;
         }
         return {};
+    }
+
+    Done add_rendered(const std::string& place, PairTexts pair) {
+        pair.instruction = plan_.job.pooling.instruction;
+        auto text = pairs_->render(pair);
+        if (!text) return unexpected(text.error());
+        if (auto counted = count_bytes(place, text->size()); !counted) return counted;
+        auto tokens = encoder_.encode(*text, false, place);  // the template wrote the special tokens already
+        if (!tokens) return unexpected(tokens.error());
+        return add(place, {.text = {}, .tokens = std::move(*tokens)});
     }
 
     // One prompt for each distinct text.
@@ -327,7 +339,7 @@ private:
             return unexpected(
                 error_at(ErrorCode::context_length_exceeded, place,
                          fmt::format("this model takes {} tokens; field '{}' has {}: shorten it{}", encoder_.context_max(), place, tokens,
-                                     plan_.work == Work::fill_mask ? "" : ", or give 'truncate_prompt_tokens': -1")));
+                                     plan_.work == Work::fill_mask || pairs_ ? "" : ", or give 'truncate_prompt_tokens': -1")));
         }
         if (config_.padding_id && std::ranges::find(prompt.tokens, *config_.padding_id) != prompt.tokens.end()) {
             return unexpected(error_at(ErrorCode::invalid_value, place,
@@ -341,6 +353,7 @@ private:
 
     const TextEncoder& encoder_;
     const ModelConfig& config_;
+    const std::optional<PairTemplate>& pairs_;
     ReplyPlan& plan_;
     const std::string_view field_;
     std::optional<EncodeLimit> limit_;
@@ -366,8 +379,9 @@ std::optional<JobError> error_of_embedding(const schema::PoolingFields& fields, 
 }
 
 Expected<std::vector<TokenizedPrompt>, JobError> pooled_prompts(const TextEncoder& encoder, const ModelConfig& config,
-                                                                std::optional<std::string> chat, ReplyPlan& plan) {
-    Maker maker(encoder, config, plan);
+                                                                const std::optional<PairTemplate>& pairs, std::optional<std::string> chat,
+                                                                ReplyPlan& plan) {
+    Maker maker(encoder, config, pairs, plan);
     if (auto made = maker.make(std::move(chat)); !made) return unexpected(made.error());
     return maker.take();
 }

@@ -49,7 +49,9 @@ Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::Cha
       config_(config),
       options_(options),
       end_tokens_(tokenizer.end_tokens(config.eos_ids, config.vocabulary)),
-      prefix_key_(random_key()) {}
+      prefix_key_(random_key()) {
+    if (config.token_score) pairs_.emplace(chat_template_, *config.token_score);
+}
 
 Expected<TokenizedJob, RefusedJob> Preparer::tokenize(schema::Job job, ModelName model) const {
     TokenizedJob tokenized;
@@ -185,7 +187,7 @@ Expected<std::vector<TokenizedPrompt>, JobError> Preparer::prompts_of(ReplyPlan&
         if (!text) return unexpected(text.error());
         chat = std::move(*text);
     }
-    if (pooling_of(plan.work)) return pooled_prompts(encoder_, config_, std::move(chat), plan);
+    if (pooling_of(plan.work)) return pooled_prompts(encoder_, config_, pairs_, std::move(chat), plan);
     if (!chat) return texts_of(plan.job);
     // The template wrote the special tokens already.
     auto tokens = encoder_.encode(*chat, false, "messages");

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "consumer/pair_template.h"
 #include "consumer/plan.h"
 #include "consumer/text_encoder.h"
 #include "engine/model/model_config.h"
@@ -60,6 +61,7 @@ private:
     const engine::Tokenizer& tokenizer_;
     const TextEncoder encoder_;
     const std::optional<engine::ChatTemplate> chat_template_;
+    std::optional<PairTemplate> pairs_;  // of a model with a token_score
     const engine::ModelConfig& config_;
     const PreparerOptions options_;
     const std::vector<engine::TokenId> end_tokens_;

@@ -25,17 +25,23 @@ auto cannot(std::string_view what, const ModelConfig& config) {
 }
 
 // A field that the job has and that this work does not read.
-std::optional<JobError> error_of_fields(const schema::Job& job, Work work) {
-    if (work != Work::score_choices) return std::nullopt;
-    const auto refuse = [](std::string_view field) {
-        return JobError{
-            .code = ErrorCode::unsupported_field,
-            .param = std::string(field),
-            .message = fmt::format("field '{}' is not supported where a model that generates text scores 'choices'; leave it out", field)};
+std::optional<JobError> error_of_fields(const schema::Job& job, Work work, const ModelConfig& config) {
+    const auto refuse = [](std::string_view field, std::string_view where) {
+        return JobError{.code = ErrorCode::unsupported_field,
+                        .param = std::string(field),
+                        .message = fmt::format("field '{}' is not supported where {}; leave it out", field, where)};
     };
-    if (job.pooling.hypothesis_template) return refuse("hypothesis_template");
-    if (job.pooling.multi_label) return refuse("multi_label");
-    if (job.pooling.truncation) return refuse("truncate_prompt_tokens");
+    if (work == Work::score_choices) {
+        constexpr std::string_view where = "a model that generates text scores 'choices'";
+        if (job.pooling.hypothesis_template) return refuse("hypothesis_template", where);
+        if (job.pooling.multi_label) return refuse("multi_label", where);
+        if (job.pooling.truncation) return refuse("truncate_prompt_tokens", where);
+    }
+    const bool is_rendered = work == Work::score_pairs && config.token_score;
+    if (job.pooling.instruction && !is_rendered) return refuse("instruction", "a model compares texts without a chat template");
+    if (job.pooling.truncation && is_rendered) {
+        return refuse("truncate_prompt_tokens", "a model reads pairs through its chat template, whose end must not be cut off");
+    }
     return std::nullopt;
 }
 
@@ -102,7 +108,7 @@ Expected<Work, JobError> work_of(const schema::Job& job, const ModelName& model,
     const bool is_adapter = model.kind == ModelName::Kind::adapter;
     const auto work = work_of_endpoint(job, is_adapter, config);
     if (!work) return work;
-    if (auto error = error_of_fields(job, *work)) return unexpected(*std::move(error));
+    if (auto error = error_of_fields(job, *work, config)) return unexpected(*std::move(error));
     if (!is_adapter && config.labels != nullptr) {
         if (auto error = error_of_head(*work, *config.labels)) return unexpected(*std::move(error));
     }

@@ -263,6 +263,8 @@ constexpr Field fields[] = {
     {"multi_label", classify, Flag{[](Draft& d, bool v) { d.job.pooling.multi_label = v; }}},
     {"aggregation_strategy", token_classify, Custom{[](Draft& d, const Json& v) {
         return store(d.job.pooling.aggregation, read_aggregation(v)); }}},
+    {"instruction", score | rerank, Custom{[](Draft& d, const Json& v) {
+        return store(d.job.pooling.instruction, read_text("instruction", v)); }}},
     {"top_n", rerank, Integer{1, int32_max, [](Draft& d, std::int64_t v) { d.job.pooling.top_n = v; }}},
     {"return_documents", rerank, Flag{[](Draft& d, bool v) { d.job.pooling.return_documents = v; }}},
     {"top_k", fill_mask, Integer{1, fills_max, [](Draft& d, std::int64_t v) { d.job.pooling.top_k = static_cast<std::int32_t>(v); }}},

@@ -118,6 +118,8 @@ struct PoolingFields {
     std::optional<bool> multi_label;                 // each choice is decided by itself
     // token_classify
     Aggregation aggregation = Aggregation::simple;
+    // score, rerank
+    std::optional<std::string> instruction;  // what makes a text match; nullopt: the model's own
     // rerank
     std::optional<std::int64_t> top_n;  // nullopt: all
     bool return_documents = true;

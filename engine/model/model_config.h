@@ -55,6 +55,15 @@ struct EmbedderConfig {
     std::string default_prompt = {};
 };
 
+// A score that is read from the vocabulary's logits after a text: those of one token, or of one less another's. A sigmoid of the difference
+// is the first's probability where no third is possible: "yes" rather than "no". sentence-transformers' LogitScore.
+struct TokenScore {
+    std::int32_t positive = 0;
+    std::optional<std::int32_t> negative;
+    std::string instruction = {};         // for pairs whose job gives none; empty: none
+    bool adds_generation_prompt = false;  // the chat template is asked for it
+};
+
 // DeBERTa's disentangled attention: queries and keys of tokens also meet keys and queries of relative positions.
 struct DisentangledConfig {
     bool has_keys = false;            // positions have keys: "c2p", content to position
@@ -121,6 +130,7 @@ struct ModelConfig {
     std::optional<double> window_rope_theta;   // of layers with a window, if it is not that of `rope`
     std::optional<EmbedderConfig> embedder;    // nullopt: no embeddings
     std::shared_ptr<const Labels> labels;      // of its own classification head; nullptr: none
+    std::optional<TokenScore> token_score;     // its head for classes, with one label, is made of the vocabulary's
     PoolingTask head = PoolingTask::classify;  // which head that is: classify or token_classify
     bool fills_masks = false;                  // it has a masked language model's head
     // How heads compute, also those of adapters.

@@ -219,7 +219,7 @@ std::vector<std::string> check_checkpoint(const ModelConfig& config, const Model
         if (!head.norm.empty()) need_layer(head.norm, head.norm_bias, {head.dense_size});
         if (labels > 0) need_layer(head.output, head.output_bias, {labels, head.dense.empty() ? config.hidden : head.dense_size});
     };
-    if (config.labels != nullptr) need_head(*layout.head_for(config.head), std::ssize(config.labels->names));
+    if (config.labels != nullptr && !config.token_score) need_head(*layout.head_for(config.head), std::ssize(config.labels->names));
     if (layout.masked) need_head(*layout.masked, 0);
     if (const std::string bias = head_bias_of(config, layout, checkpoint); !bias.empty()) need(bias, {config.vocabulary});
     // Adapters that classify may need a hidden layer which only the base has.

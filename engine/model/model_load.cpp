@@ -1,8 +1,10 @@
 // Loads a model folder: reads the config, checks every tensor, packs the weights. Called once at start.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 
 #include "engine/model/model_weights.h"
@@ -88,12 +90,25 @@ private:
         if (head != nullptr && can_pool(backend_)) {
             out.classifier.task = task;
             out.classifier.hidden = pack_hidden(*head, find, backend_, out.vectors);
-            if (config_.labels != nullptr) out.classifier.output = pack_output(*head, find, backend_, out.vectors);
+            if (config_.token_score) {
+                out.classifier.output.weight = pack_token_score(*config_.token_score);
+            } else if (config_.labels != nullptr) {
+                out.classifier.output = pack_output(*head, find, backend_, out.vectors);
+            }
             out.classifier.labels = config_.labels;
         }
         if (!layout_.distance_bias.empty()) load_distance_bias(out);
         if (!config_.embedder) return;
         for (const DenseConfig& dense : config_.embedder->dense) out.dense.push_back(load_dense(dense, out.vectors));
+    }
+
+    // [1, hidden]: the difference of two rows of the vocabulary's head gives the difference of their logits.
+    std::unique_ptr<kernels::PackedWeight> pack_token_score(const TokenScore& score) {
+        const Tensor& head = tensor((config_.tied_head ? layout_.tokens : layout_.head()->path) + ".weight");
+        std::vector<float> row = row_of(head, score.positive);
+        if (score.negative) std::ranges::transform(row, row_of(head, *score.negative), row.begin(), std::minus());
+        const kernels::WeightPart part{.data = row.data(), .out_features = 1, .in_features = config_.hidden};
+        return pack({&part, 1}, kernels::WeightRole::exact);
     }
 
     HiddenLayer load_dense(const DenseConfig& config, VectorStore& vectors) {
@@ -302,6 +317,13 @@ void add_to(ContentHash& hash, const EmbedderConfig& embedder, std::optional<std
     }
 }
 
+// All that decides about scores besides the model itself.
+void add_to(ContentHash& hash, const TokenScore& score, std::optional<std::int64_t> max_sequence) {
+    hash.add_text(
+        fmt::format("{} {} {} {}", score.positive, score.negative.value_or(-1), score.adds_generation_prompt, max_sequence.value_or(0)));
+    hash.add_text(score.instruction);
+}
+
 }  // namespace
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels::Backend& backend, std::int64_t rows_max,
@@ -311,7 +333,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
                      .checkpoint = std::make_unique<Checkpoint>(folder),
                      .weights = ModelWeights(backend),
                      .fingerprint = {}};
-    if (!can_pool(backend) && (!parts.config.generates || parts.config.embedder)) {
+    if (!can_pool(backend) && (!parts.config.generates || parts.config.embedder || parts.config.token_score)) {
         throw std::runtime_error(fmt::format(
             "{}: a GPU runs no encoders, no classification heads and no embedding models yet; use --device cpu", folder.string()));
     }
@@ -329,6 +351,8 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     if (!generation_text) throw std::runtime_error(generation_text.error());
     hash.add_text(*generation_text);
     parts.checkpoint->add_to(hash);
+    if (parts.config.labels && parts.config.labels->scores_are_logits) hash.add_text("logits");
+    if (parts.config.token_score) add_to(hash, *parts.config.token_score, parts.config.max_sequence);
     if (parts.config.embedder) add_to(hash, *parts.config.embedder, parts.config.max_sequence);
     parts.fingerprint = hash.hex();
 

@@ -55,6 +55,10 @@ std::optional<ChosenHead> choose_head(const ModelParts& parts, PoolingTask task,
     const Classifier* const own = adapter != nullptr ? adapter->classifier() : nullptr;
     const Classifier& head = own != nullptr ? *own : base;
     if (head.labels == nullptr || head.task != task) return std::nullopt;
+    // The base's rows of the vocabulary's head are not those of an adapter that changes it.
+    const bool changes_scores =
+        parts.config.token_score && own == nullptr && adapter != nullptr && adapter->at(0, Projection::head) != nullptr;
+    if (changes_scores) return std::nullopt;
     const HiddenLayer& hidden = head.hidden.linear.weight != nullptr ? head.hidden : base.hidden;
     const bool has_hidden = !parts.layout.head_for(task)->dense.empty();
     if (has_hidden && hidden.linear.weight == nullptr) return std::nullopt;

@@ -1,4 +1,4 @@
-// Reads the configs of sentence-transformers' modules: Transformer, Pooling, Dense and Normalize.
+// Reads the configs of sentence-transformers' modules: Transformer, Pooling, Dense and Normalize, or Transformer and LogitScore.
 #include "engine/model/sentence_config.h"
 
 #include <algorithm>
@@ -82,8 +82,10 @@ void read_dense(const std::filesystem::path& folder, EmbedderConfig& out) {
     out.dense.push_back(std::move(dense));
 }
 
+constexpr const char* sentence_file = "config_sentence_transformers.json";
+
 void read_prompts(const std::filesystem::path& folder, EmbedderConfig& out) {
-    const auto file = folder / "config_sentence_transformers.json";
+    const auto file = folder / sentence_file;
     const auto json = read_json(file);
     if (!json) return;
     const Section config(*json, file.string());
@@ -112,25 +114,97 @@ void read_text_limits(const std::filesystem::path& folder, ModelConfig& config) 
     if (section.find("max_seq_length") != nullptr) config.max_sequence = section.integer("max_seq_length", std::nullopt, 1, size_max);
 }
 
-void read_modules(const Json& modules, const std::filesystem::path& folder, ModelConfig& config) {
-    const std::string file = (folder / "modules.json").string();
-    const auto refuse = [&](const std::string& what) { throw std::runtime_error(file + ": " + what); };
+struct Module {
+    std::string name;  // of its class: "Pooling"
+    std::string path;  // its folder's
+};
+std::vector<Module> modules_of(const Json& modules, const std::string& file) {
+    const auto refuse = [&](const char* what) { throw std::runtime_error(file + ": " + what); };
     if (!modules.is_array() || modules.as_array()->empty()) refuse("it must be a list of modules");
-    EmbedderConfig out{.pooling = PoolingMode::mean, .pooling_source = {}, .normalized = false, .dimensions = config.hidden};
+    std::vector<Module> out;
     for (const Json& module : *modules.as_array()) {
         const Json* const type = module.find("type");
         const Json* const path = module.find("path");
         if (type == nullptr || type->as_string() == nullptr || path == nullptr || path->as_string() == nullptr)
             refuse("each module needs a type and a path");
-        const std::string name = type->as_string()->substr(type->as_string()->rfind('.') + 1);
-        const auto own = folder / *path->as_string();
+        out.push_back({.name = type->as_string()->substr(type->as_string()->rfind('.') + 1), .path = *path->as_string()});
+    }
+    return out;
+}
+
+// What is applied to the scores of pairs, if the folder says so; it precedes what config.json says.
+void read_score_activation(const std::filesystem::path& folder, ModelConfig& config) {
+    if (config.labels->names.size() != 1 || config.head != PoolingTask::classify) return;
+    const auto json = read_json(folder / sentence_file);
+    if (!json) return;
+    const Section section(*json, (folder / sentence_file).string());
+    const Json* const name = section.find("activation_fn");
+    if (name == nullptr) return;
+    const bool is_identity = name->as_string() != nullptr && name->as_string()->ends_with(".Identity");
+    if (!is_identity && (name->as_string() == nullptr || !name->as_string()->ends_with(".Sigmoid")))
+        section.refuse("activation_fn", "supported for scores: torch.nn.modules.activation.Sigmoid, torch.nn.modules.linear.Identity");
+    Labels labels = *config.labels;
+    labels.scores_are_logits = is_identity;
+    config.labels = std::make_shared<const Labels>(std::move(labels));
+}
+
+// How the chat template is called, in sentence_bert_config.json.
+void read_template_options(const std::filesystem::path& folder, TokenScore& out) {
+    const auto file = folder / "sentence_bert_config.json";
+    const auto json = read_json(file);
+    if (!json) return;
+    const Json* const all = Section(*json, file.string()).find("processing_kwargs");
+    if (all == nullptr) return;
+    const Json* const options = Section(*all, file.string(), "processing_kwargs").find("chat_template");
+    if (options == nullptr) return;
+    const Section section(*options, file.string(), "processing_kwargs.chat_template");
+    for (const auto& [key, value] : section.members()) {
+        // restore_suffix is about prompts that are cut, which these are not.
+        if (key != "add_generation_prompt" && key != "restore_suffix") section.refuse(key, "the key is unknown");
+    }
+    out.adds_generation_prompt = section.boolean("add_generation_prompt", false);
+}
+
+// A language model whose logits score pairs.
+void read_token_score(const std::vector<Module>& modules, const std::filesystem::path& folder, ModelConfig& config) {
+    const std::string file = (folder / "modules.json").string();
+    if (modules.size() != 2 || modules.front().name != "Transformer" || !modules.front().path.empty())
+        throw std::runtime_error(file + ": LogitScore is supported after a Transformer in the folder itself, and with no other modules");
+    if (!config.generates) throw std::runtime_error(file + ": LogitScore needs a model whose architectures name a …ForCausalLM");
+    const auto own = folder / modules.back().path / "config.json";
+    const Json json = need_json(own);
+    const Section section(json, own.string());
+    const auto token = [&](const char* key) {
+        return static_cast<std::int32_t>(section.integer(key, std::nullopt, 0, config.vocabulary - 1));
+    };
+    TokenScore out{.positive = token("true_token_id"), .negative = std::nullopt};
+    if (section.find("false_token_id") != nullptr) out.negative = token("false_token_id");
+    const Json* const input = section.find("module_input_name");
+    if (input != nullptr && input->dump() != "\"causal_logits\"") section.refuse("module_input_name", "only causal_logits is supported");
+    EmbedderConfig prompts;
+    read_prompts(folder, prompts);
+    for (const auto& [name, text] : prompts.prompts) {
+        if (name == prompts.default_prompt) out.instruction = text;
+    }
+    read_template_options(folder, out);
+    read_text_limits(folder, config);
+    config.token_score = std::move(out);
+    config.head = PoolingTask::classify;
+    config.labels = std::make_shared<const Labels>(Labels{.names = {"LABEL_0"}, .problem = ProblemType::multi_label});
+}
+
+void read_modules(const std::vector<Module>& modules, const std::filesystem::path& folder, ModelConfig& config) {
+    const std::string file = (folder / "modules.json").string();
+    const auto refuse = [&](const std::string& what) { throw std::runtime_error(file + ": " + what); };
+    EmbedderConfig out{.pooling = PoolingMode::mean, .pooling_source = {}, .normalized = false, .dimensions = config.hidden};
+    for (const auto& [name, path] : modules) {
+        const auto own = folder / path;
         // Pooled once, then Dense modules, then scaled: other orders are other vectors.
         const bool comes_later = name == "Dense" || name == "Normalize";
         if (out.normalized || comes_later == out.pooling_source.empty())
             refuse(name + " stands where it is not supported; the order is Transformer, Pooling, Dense, Normalize");
         if (name == "Transformer") {
-            if (!path->as_string()->empty())
-                refuse("the transformer is in " + *path->as_string() + "; only those in the folder itself are read");
+            if (!path.empty()) refuse("the transformer is in " + path + "; only those in the folder itself are read");
         } else if (name == "Pooling") {
             read_pooling(own / "config.json", out);
         } else if (name == "Dense") {
@@ -138,7 +212,7 @@ void read_modules(const Json& modules, const std::filesystem::path& folder, Mode
         } else if (name == "Normalize") {
             out.normalized = true;
         } else {
-            refuse(name + " is not supported; supported: Transformer, Pooling, Dense, Normalize");
+            refuse(name + " is not supported; supported: Transformer, Pooling, Dense, Normalize, or Transformer, LogitScore");
         }
     }
     if (out.pooling_source.empty()) refuse("it has no Pooling, which says how tokens become one vector");
@@ -156,9 +230,14 @@ const char* name_of(PoolingMode mode) { return std::ranges::find(modes, mode, &M
 
 void read_sentence_transformers(const std::filesystem::path& folder, std::optional<PoolingMode> pooling, ModelConfig& config) {
     // A classifier has no embeddings; CrossEncoder folders have no modules.json, or one that names other modules.
-    if (config.labels != nullptr) return;
-    if (const auto modules = read_json(folder / "modules.json")) {
-        read_modules(*modules, folder, config);
+    if (config.labels != nullptr) return read_score_activation(folder, config);
+    if (const auto json = read_json(folder / "modules.json")) {
+        const std::vector<Module> modules = modules_of(*json, (folder / "modules.json").string());
+        if (modules.back().name == "LogitScore") {
+            read_token_score(modules, folder, config);
+            return read_score_activation(folder, config);
+        }
+        read_modules(modules, folder, config);
         read_prompts(folder, *config.embedder);
         read_text_limits(folder, config);
     }

@@ -220,6 +220,14 @@ std::vector<float> to_float(const Tensor& tensor) {
     return out;
 }
 
+std::vector<float> row_of(const Tensor& tensor, std::int64_t row) {
+    const std::size_t bytes = tensor.bytes.size() / static_cast<std::size_t>(tensor.shape.front());
+    Tensor part;
+    part.format = tensor.format;
+    part.bytes = tensor.bytes.subspan(static_cast<std::size_t>(row) * bytes, bytes);
+    return to_float(part);
+}
+
 bool equal_values(const Tensor& a, const Tensor& b) {
     if (a.shape != b.shape || !a.format || !b.format) return false;
     if (a.format == b.format && std::ranges::equal(a.bytes, b.bytes)) return true;  // almost always

@@ -48,6 +48,8 @@ std::string shape_text(std::span<const std::int64_t> shape);
 
 // The elements as float32. The tensor must have a format and bytes.
 std::vector<float> to_float(const Tensor& tensor);
+// One row of a tensor of several.
+std::vector<float> row_of(const Tensor& tensor, std::int64_t row);
 
 // True if the shapes and the elements are equal, whatever the dtypes. The tensors must have bytes; false if one has no format.
 bool equal_values(const Tensor& a, const Tensor& b);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "consumer/file/listed.h"
+#include "consumer/pair_template.h"
 #include "consumer/work.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
@@ -64,9 +65,14 @@ void check_text(const std::string& folder, ModelCheck& check) {
         check.problems.emplace_back(error.what());
     }
     try {
-        check.has_chat_template = engine::ChatTemplate::load(folder).has_value();
+        const auto chat_template = engine::ChatTemplate::load(folder);
+        check.has_chat_template = chat_template.has_value();
         if (!check.has_chat_template && generates)
             check.remarks.emplace_back("no chat template: /v1/chat/completions is refused, /v1/completions works");
+        if (const auto& score = check.model.config.token_score) {
+            const auto pair = consumer::PairTemplate(chat_template, *score).render({.query = "a", .document = "b"});
+            if (!pair) check.remarks.push_back(fmt::format("/score and /rerank are refused: {}", pair.error().message));
+        }
     } catch (const std::exception& error) {
         check.problems.emplace_back(error.what());
     }

@@ -10,6 +10,7 @@
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/seeded_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace lorry::engine {
 namespace {
@@ -29,7 +30,7 @@ struct Rig {
         backend = tests::make_backend(stored.weights, stored.quantize);
         const auto seeded = tests::golden_folder() / "encoders" / name;
         std::filesystem::path folder = tests::golden_folder() / "checkpoints" / name;
-        if (std::filesystem::exists(seeded)) folder = weights.emplace(seeded, "model.safetensors").path();
+        if (std::filesystem::exists(seeded / "tensors.json")) folder = weights.emplace(seeded, "model.safetensors").path();
         model = Model::load(folder, *backend, options.step_rows_max, options.sample_rows_max(), std::numeric_limits<std::int64_t>::max(),
                             pooling);
         options.kv_bytes = 200 * backend->kv_block_bytes(model->kv_shape());
@@ -174,6 +175,70 @@ TEST(PoolingEngine, DrawsAndEmbedsInOneBatch) {
         EXPECT_EQ(alone.tokens, result.tokens) << request.id;
         EXPECT_EQ(result.pooled.empty(), !request.pooling);
     }
+}
+
+// A golden checkpoint with a LogitScore, as sentence-transformers writes it.
+struct ScoringFolder {
+    ScoringFolder(const std::string& checkpoint, const std::string& score) {
+        std::filesystem::copy(tests::golden_folder() / "checkpoints" / checkpoint, folder.path(), std::filesystem::copy_options::recursive);
+        tests::write_text(folder / "modules.json", R"([{"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""},)"
+                                                   R"({"type": "x.LogitScore", "path": "1_LogitScore"}])");
+        std::filesystem::create_directories(folder / "1_LogitScore");
+        tests::write_text(folder / "1_LogitScore/config.json", score);
+    }
+    tests::TempFolder folder;
+};
+
+// Pins: the score of a model that answers "yes" or "no" is the difference of transformers' logits, with and without adapters, and does not
+// depend on the batch.
+TEST(PoolingEngine, ScoresByTheLogitsOfTokens) {
+    constexpr std::size_t yes = 7;
+    constexpr std::size_t no = 5;
+    const auto compare = [&](Rig& rig, const std::filesystem::path& goldens, const std::optional<AdapterSource>& adapter,
+                             bool has_negative) {
+        const tests::Golden golden = tests::read_golden(goldens);
+        std::vector<Request> requests;
+        for (const tests::GoldenCase& one : golden.cases) {
+            Request request = rig.request(requests.size(), PoolingTask::classify, 1);
+            request.prompt = one.prompt;
+            request.adapter = adapter;
+            requests.push_back(std::move(request));
+        }
+        const auto results = rig.run(requests);
+        for (std::size_t i = 0; i < golden.cases.size(); ++i) {
+            const auto last = std::span(golden.cases[i].logits).last(static_cast<std::size_t>(golden.vocabulary));
+            const Result& result = results.at(i);
+            ASSERT_FALSE(result.error) << result.error->message;
+            ASSERT_EQ(result.pooled.size(), 1U);
+            EXPECT_NEAR(result.pooled.front(), last[yes] - (has_negative ? last[no] : 0.0F), 2e-4F) << goldens << " " << i;
+            EXPECT_EQ(rig.run({requests[i]}).at(i).pooled, result.pooled);
+        }
+    };
+    const auto checkpoint = [](const char* name) { return tests::golden_folder() / "checkpoints" / name; };
+    const auto adapter = [](const char* name) { return tests::golden_folder() / "adapters" / name; };
+    const auto source = [](const std::filesystem::path& folder, const Rig& rig) {
+        return AdapterSource{.hash = inspect_adapter(folder, rig.model->config())->hash, .folder = folder};
+    };
+    const char* const both = R"({"true_token_id": 7, "false_token_id": 5})";
+    const EngineOptions options{.sequences_max = 8, .step_rows_max = 64};
+    for (const char* name : {"qwen3", "qwen3-tied-bias"}) {
+        const ScoringFolder folder(name, both);
+        Rig rig(folder.folder.path(), options);
+        compare(rig, checkpoint(name), std::nullopt, true);
+        if (name == std::string_view("qwen3")) compare(rig, adapter("qwen3-plain"), source(adapter("qwen3-plain"), rig), true);
+        Request drawing = rig.request(99, PoolingTask::classify, 5);
+        drawing.pooling.reset();
+        drawing.max_tokens = 2;
+        EXPECT_EQ(rig.run({drawing}).at(99).tokens.size(), 2U) << "it still generates text";
+    }
+    const ScoringFolder one("qwen2", R"({"true_token_id": 7, "false_token_id": null})");
+    Rig rig(one.folder.path(), options);
+    compare(rig, checkpoint("qwen2"), std::nullopt, false);
+    Request request = rig.request(1, PoolingTask::classify, 5);
+    request.adapter = source(adapter("qwen2-tied-lm-head"), rig);
+    const Result refused = rig.run({request}).at(1);
+    ASSERT_TRUE(refused.error) << "its head is not the one that the score was made of";
+    EXPECT_EQ(refused.error->code, schema::ErrorCode::unsupported_by_model);
 }
 
 // Pins: /score with a reranker's adapter over a bare encoder was the cosine of the base's vectors.

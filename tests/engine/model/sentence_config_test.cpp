@@ -1,6 +1,7 @@
 // What sentence-transformers' files say, and what of them is refused by name.
 #include "engine/model/sentence_config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,6 +84,59 @@ TEST(SentenceConfig, RefusesWhatWouldGiveOtherVectors) {
     const SentenceFolder folder({"Transformer", "Pooling"});
     tests::write_text(folder.folder / "sentence_bert_config.json", R"({"max_seq_length": 64, "do_lower_case": true})");
     EXPECT_THAT(folder.error(), HasSubstr("do_lower_case"));
+}
+
+// A causal language model with these files of sentence-transformers; its score, or what is wrong.
+std::string token_score(const std::string& score, const std::string& sentence = "{}", const std::string& bert = "{}",
+                        bool generates = true) {
+    const SentenceFolder folder({"Transformer", "LogitScore"});
+    tests::write_text(folder.folder / "1_LogitScore/config.json", score);
+    tests::write_text(folder.folder / "config_sentence_transformers.json", sentence);
+    tests::write_text(folder.folder / "sentence_bert_config.json", bert);
+    ModelConfig config;
+    config.vocabulary = 100;
+    config.generates = generates;
+    try {
+        read_sentence_transformers(folder.folder / "", std::nullopt, config);
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+    const TokenScore& read = *config.token_score;
+    return fmt::format("{}-{} '{}'{}{}", read.positive, read.negative.value_or(-1), read.instruction,
+                       read.adds_generation_prompt ? " generation prompt" : "", config.labels->scores_are_logits ? " logits" : "");
+}
+
+TEST(SentenceConfig, ReadsWhichTokensScore) {
+    EXPECT_EQ(token_score(R"({"true_token_id": 7, "false_token_id": 5, "module_input_name": "causal_logits"})"), "7-5 ''");
+    EXPECT_EQ(token_score(
+                  R"({"true_token_id": 7, "false_token_id": null})",
+                  R"({"activation_fn": "torch.nn.modules.linear.Identity", "prompts": {"web": "Find it."}, "default_prompt_name": "web"})",
+                  R"({"processing_kwargs": {"chat_template": {"add_generation_prompt": true, "restore_suffix": false}}})"),
+              "7--1 'Find it.' generation prompt logits");
+    EXPECT_THAT(token_score(R"({"true_token_id": 100, "false_token_id": 5})"), HasSubstr("true_token_id = 100 is not supported"));
+    EXPECT_THAT(token_score(R"({"false_token_id": 5})"), HasSubstr("true_token_id is missing"));
+    EXPECT_THAT(token_score(R"({"true_token_id": 7, "module_input_name": "scores"})"), HasSubstr("only causal_logits is supported"));
+    EXPECT_THAT(token_score(R"({"true_token_id": 7})", R"({"activation_fn": "torch.nn.modules.activation.Tanh"})"),
+                HasSubstr("activation_fn = \"torch.nn.modules.activation.Tanh\" is not supported"));
+    EXPECT_THAT(token_score(R"({"true_token_id": 7})", "{}", R"({"processing_kwargs": {"chat_template": {"enable_thinking": true}}})"),
+                HasSubstr("processing_kwargs.chat_template.enable_thinking = true is not supported"));
+    EXPECT_THAT(token_score(R"({"true_token_id": 7})", "{}", "{}", false), HasSubstr("needs a model whose architectures name"));
+    EXPECT_THAT(SentenceFolder({"Transformer", "Pooling", "LogitScore"}).error(), HasSubstr("LogitScore is supported after a Transformer"));
+}
+
+// As sentence-transformers 5 and later write it, where config.json has none.
+TEST(SentenceConfig, ReadsTheActivationOfACrossEncoder) {
+    const auto are_logits = [](const std::string& json) {
+        const tests::TempFolder folder;
+        tests::write_text(folder / "config_sentence_transformers.json", json);
+        ModelConfig config;
+        config.labels = std::make_shared<const Labels>(Labels{.names = {"LABEL_0"}});
+        read_sentence_transformers(folder / "", std::nullopt, config);
+        return config.labels->scores_are_logits;
+    };
+    EXPECT_TRUE(are_logits(R"({"activation_fn": "torch.nn.modules.linear.Identity"})"));
+    EXPECT_FALSE(are_logits(R"({"activation_fn": "torch.nn.modules.activation.Sigmoid"})"));
+    EXPECT_FALSE(are_logits("{}"));
 }
 
 }  // namespace
