@@ -22,6 +22,8 @@ namespace {
 
 // The most tokens that fairness charges for an answer: max_tokens is often the whole context, but answers are rarely that long.
 constexpr std::int64_t expected_output_max = 256;
+// For so many steps the running sequences may leave a text too few rows. Then they miss one step: at most every ninth.
+constexpr std::int64_t held_up_steps_max = 8;
 
 std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& backend, const Model& model) {
     // An encoder's sequences hold blocks for one step: as many as a step's rows take, and for each the unused end and one to grow into.
@@ -142,6 +144,11 @@ struct Engine::Implementation {
     std::size_t steps_launched = 0;
     std::size_t steps_read = 0;
     EngineStats counts;
+    struct HeldUp {
+        RequestId id;
+        std::int64_t steps = 0;
+    };
+    std::optional<HeldUp> held_up;    // the text for which steps had too few rows
     std::uint64_t rows_at_check = 0;  // counts.rows at the last whole check
 };
 
@@ -238,6 +245,7 @@ void Engine::Implementation::make_plan(Plan& plan) const {
             plan.waiting_views.emplace_back(view_waiting(sequence, pool, options.prefix_cache, plan.prefixes.emplace_back()));
         if (lent > 0) left = std::min(left, adapters.lent_blocks_before(sequence.adapter_hash()));
         view.blocks_kept = lent - left;
+        view.overdue = view.whole && held_up && held_up->id == id && held_up->steps >= held_up_steps_max;
     }
     plan_step(plan.running_views, plan.waiting_views, pool.available() + lent, limits, plan.step);
 }
@@ -264,6 +272,11 @@ bool Engine::Implementation::can_launch(const Plan& plan) const {
 void Engine::Implementation::launch(const Plan& plan, StepOutput& output) {
     Batch& batch = batches[steps_launched % batches.size()];
     batch.clear();
+    if (plan.step.held_up) {
+        const RequestId id = plan.waiting[*plan.step.held_up];
+        if (!held_up || held_up->id != id) held_up = HeldUp{.id = id};
+        ++held_up->steps;
+    }
     // Preempted sequences first, because others get their blocks. Then shared prefixes are held, before an allocation could drop them.
     for (const std::size_t index : plan.step.preempt) {
         running.preempt(*plan.running[index]);

@@ -88,6 +88,18 @@ public:
         }
     }
 
+    // Rows for the text that is overdue, if nothing else keeps it from starting: it could otherwise stop the running sequences for ever.
+    void reserve() {
+        const auto found = std::ranges::find(waiting_, true, &SequenceView::overdue);
+        if (found == waiting_.end()) return;
+        const bool may_start = plan_.preempt.empty() && std::ssize(running_) < limits_.sequences && has_share(*found) && fits(*found);
+        if (!may_start || budget_.rows_for(*found) == 0) return;
+        overdue_ = static_cast<std::size_t>(found - waiting_.begin());
+        reserved_ = {.rows = found->known, .sample_rows = found->mask_rows, .blocks = 0};
+        budget_.rows -= reserved_.rows;
+        budget_.sample_rows -= reserved_.sample_rows;
+    }
+
     void plan_running() {
         for (const SequenceView& sequence : running_) note_written(sequence.blocks_queued);
         for (const bool decodes : {true, false}) {
@@ -101,15 +113,19 @@ public:
     void plan_waiting() {
         if (!plan_.preempt.empty()) return;  // the preempted sequences come first, in a later step
         auto places = limits_.sequences - static_cast<std::int64_t>(running_.size());
-        for (std::size_t i = 0; i < waiting_.size() && places > 0; ++i) {
+        budget_.rows += reserved_.rows;
+        budget_.sample_rows += reserved_.sample_rows;
+        for (std::size_t turn = 0; turn < waiting_.size() && places > 0; ++turn) {
+            const std::size_t i = waiting_at(turn);
             const SequenceView& next = waiting_[i];
             if (next.next_is_reusable && std::ranges::find(plan_.written, next.blocks_ahead.front()) != plan_.written.end()) continue;
-            if (next.large && others_waiting_ > 0 && !is_within_share(next)) continue;
+            if (!has_share(next)) continue;
             if (!fits(next)) {
                 plan_.lacks_blocks = true;
                 return;
             }
             const std::int64_t rows = rows_for(next);
+            if (rows == 0 && next.whole && !plan_.held_up) plan_.held_up = i;
             if (rows == 0 && next.large && others_waiting_ > 0) continue;
             // A shorter text may fit. The first one starts at the latest in the next step, if no other sequence runs on.
             if (rows == 0 && next.whole && running_.empty() && !plan_.starting.empty()) continue;
@@ -130,6 +146,13 @@ private:
         return first != waiting_.end() && fits(*first);
     }
 
+    // The overdue text has the first turn.
+    std::size_t waiting_at(std::size_t turn) const {
+        if (!overdue_ || turn > *overdue_) return turn;
+        return turn == 0 ? *overdue_ : turn - 1;
+    }
+    bool has_share(const SequenceView& waiting) const { return !waiting.large || others_waiting_ == 0 || is_within_share(waiting); }
+
     static bool is_decode(const SequenceView& sequence) { return sequence.known - sequence.computed == 1; }
 
     // Blocks that a waiting sequence takes from the pool until all its known tokens are computed.
@@ -149,7 +172,7 @@ private:
         const std::int64_t rows = budget_.rows_for(sequence);
         if (!sequence.large) return rows;
         // The last text within the share may go beyond it, as it cannot be cut.
-        if (sequence.whole) return of_large_.rows > 0 ? rows : 0;
+        if (sequence.whole) return sequence.overdue || of_large_.rows > 0 ? rows : 0;
         return std::min(rows, of_large_.rows_for(sequence));
     }
 
@@ -219,6 +242,8 @@ private:
     const StepLimits& limits_;
     StepPlan& plan_;
     Budget budget_;
+    std::optional<std::size_t> overdue_;  // of waiting_: the text that has reserved_ of the step
+    Budget reserved_;
     Budget of_large_;                  // what large jobs may still take of it; blocks: negative if they hold more than their share
     std::int64_t large_ = 0;           // running sequences of large jobs
     std::size_t oldest_large_ = 0;     // of these, in running_
@@ -244,6 +269,7 @@ void StepPlan::clear() {
     starting.clear();
     written.clear();
     lacks_blocks = false;
+    held_up.reset();
 }
 
 void plan_step(std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks_available,
@@ -251,6 +277,7 @@ void plan_step(std::span<const SequenceView> running, std::span<const SequenceVi
     plan.clear();
     Planner planner(running, waiting, blocks_available, limits, plan);
     planner.preempt_large();
+    planner.reserve();
     planner.plan_running();
     planner.plan_waiting();
 }

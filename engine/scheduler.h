@@ -23,6 +23,7 @@ struct SequenceView {
     std::optional<std::int64_t> score_begin;  // rows from here to score_end (exclusive) need logits, too
     std::int64_t score_end = 0;
     bool whole = false;                        // one step must compute all its tokens, and then it ends
+    bool overdue = false;                      // waiting, whole: the running sequences have held it up for long enough
     std::int64_t mask_rows = 0;                // whole: how many of its rows need logits
     std::span<const BlockHash> blocks_ahead;   // hashes of the full blocks of known tokens from `computed` on, for the prefix index
     std::span<const BlockHash> blocks_queued;  // running: hashes of the full blocks that queued steps complete
@@ -53,9 +54,10 @@ struct PlannedRows {
 struct StepPlan {
     std::vector<std::size_t> preempt;  // running sequences that give their blocks back and wait again
     std::vector<PlannedRows> running;
-    std::vector<PlannedRows> starting;  // of waiting, in its order
-    std::vector<BlockHash> written;     // blocks that this step or a queued one completes; afterwards they are in the index
-    bool lacks_blocks = false;          // a sequence waits for nothing but blocks, or is preempted
+    std::vector<PlannedRows> starting;   // of waiting, in its order, but first the one that is overdue
+    std::vector<BlockHash> written;      // blocks that this step or a queued one completes; afterwards they are in the index
+    bool lacks_blocks = false;           // a sequence waits for nothing but blocks, or is preempted
+    std::optional<std::size_t> held_up;  // of waiting: the first whole text for which the others leave too few rows
     bool empty() const { return running.empty() && starting.empty(); }
     void clear();
 };
@@ -69,6 +71,9 @@ struct StepPlan {
 // step's rows, even if the others need less, because a step with fewer rows ends sooner. Of the rows with logits they get half, or more if
 // the others need less. While others wait, they start only within half of the places and blocks, and those that started before give the
 // rest back, except the oldest one, which may need more than half of the blocks by itself.
+//
+// A text that one step must compute may need more rows than running sequences ever leave. Once it is overdue, it gets its rows before them,
+// and they go on in the next step.
 void plan_step(std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks_available,
                const StepLimits& limits, StepPlan& plan);
 

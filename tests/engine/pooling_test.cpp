@@ -304,5 +304,34 @@ TEST(PoolingEngine, RunsLongTextsOfLargeJobsBesideOthers) {
     for (const Request& request : requests) EXPECT_EQ(results.at(request.id).pooled.size(), 36U);
 }
 
+// Pins: such a text never ran while other requests decoded, because a step never had enough rows left.
+TEST(PoolingEngine, RunsALargeJobsTextThatNeedsAWholeStepBesideSteadyDecodes) {
+    Rig rig("llama-mha", {.sequences_max = 4, .step_rows_max = 16}, {}, PoolingMode::mean);
+    Request text = rig.request(1, PoolingTask::embed, 16);
+    text.large = true;
+    RequestId next = 2;
+    const auto submit_drawing = [&] {
+        Request request = rig.request(next++, PoolingTask::embed, 3);
+        request.pooling.reset();
+        request.max_tokens = 20;
+        rig.engine->submit(std::move(request));
+    };
+    for (int i = 0; i < 6; ++i) submit_drawing();
+    StepOutput output;
+    rig.engine->step(output);
+    rig.engine->submit(text);
+    std::optional<Result> result;
+    for (int steps = 0; steps < 300 && !result; ++steps) {
+        rig.engine->step(output);
+        for (Result& one : output.results) {
+            if (one.id == 1) result = std::move(one);
+            submit_drawing();
+        }
+    }
+    ASSERT_TRUE(result) << "it waits for ever";
+    Rig alone("llama-mha", {.sequences_max = 4, .step_rows_max = 16}, {}, PoolingMode::mean);
+    EXPECT_EQ(alone.run({text}).at(1).pooled, result->pooled);
+}
+
 }  // namespace
 }  // namespace lorry::engine

@@ -62,6 +62,29 @@ TEST(PlanStep, ComputesWholeTextsInOneStep) {
     EXPECT_EQ(planned({}, std::vector{text(12, 0, true), text(3)}, 100), "run | start 0:12 1:3 | preempt") << "more than a large share";
 }
 
+// Pins: a long text that one step must compute waited for ever beside sequences that decode and never leave it enough rows.
+TEST(PlanStep, AnOverdueTextGetsItsRowsBeforeTheRunningSequences) {
+    const auto text = [](std::int64_t known, bool overdue) {
+        return SequenceView{.known = known, .samples = false, .whole = true, .overdue = overdue, .large = true};
+    };
+    const std::vector<SequenceView> running{sequence(9, 8, 0), sequence(9, 8, 1)};
+    const std::vector<SequenceView> waiting{sequence(6, 0), text(16, false)};
+    EXPECT_EQ(planned(running, waiting, 100), "run 0:1 1:1 | start 0:6 | preempt");
+    StepPlan plan;
+    plan_step(running, waiting, 100, limits, plan);
+    EXPECT_EQ(plan.held_up, 1U);
+    EXPECT_EQ(planned(running, std::vector{sequence(6, 0), text(16, true)}, 100), "run | start 1:16 | preempt") << "then they go on";
+    EXPECT_EQ(planned(running, std::vector{sequence(6, 0), text(12, true)}, 100), "run 0:1 1:1 | start 1:12 0:2 | preempt");
+    plan_step(running, std::vector{text(12, true)}, 100, limits, plan);
+    EXPECT_EQ(plan.held_up, std::nullopt);
+    // What cannot start stops nothing.
+    EXPECT_EQ(planned(running, std::vector{text(16, true)}, 4), "run 0:1 1:1 | start | preempt") << "it lacks blocks";
+    EXPECT_EQ(planned(running, std::vector{text(17, true)}, 100), "run 0:1 1:1 | start | preempt") << "no step has so many rows";
+    StepLimits full = limits;
+    full.sequences = 2;
+    EXPECT_EQ(planned(running, std::vector{text(16, true)}, 100, full), "run 0:1 1:1 | start | preempt") << "it lacks a place";
+}
+
 TEST(PlanStep, PreemptsTheLatestWhenBlocksRunOut) {
     const std::vector<SequenceView> running{sequence(9, 8, 0), sequence(9, 8, 1), sequence(9, 8, 2)};
     EXPECT_EQ(planned(running, {}, 0), "run 0:1 1:1 | start | preempt 2");
