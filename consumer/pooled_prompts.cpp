@@ -24,7 +24,7 @@ using Done = Expected<void, JobError>;
 constexpr std::size_t job_bytes_max = std::size_t{32} << 20;
 // Of a job's windows together, repeated ones as well: what takes 0.3 GB while the windows are cut.
 constexpr std::size_t window_tokens_max = std::size_t{1} << 21;
-constexpr std::int64_t labels_expected = 16;  // of an adapter's head, which the engine reads later
+constexpr std::int64_t labels_expected = 16;  // of an adapter's head, if only the engine finds out
 
 const std::string* find_prompt(const engine::EmbedderConfig& embedder, const std::string& name) {
     const auto found = std::ranges::find(embedder.prompts, name, &std::pair<std::string, std::string>::first);
@@ -217,8 +217,8 @@ private:
         for (std::size_t i = 0; i < seconds.size(); ++i) {
             const auto first = text_at(first_of(i));
             if (!first) return unexpected(first.error());
-            auto done = pairs_ ? add_rendered(second_place(i), {.query = *first, .document = seconds[i]})
-                               : add_encoded(second_place(i), std::string(*first), seconds[i]);
+            auto done = pairs_ && !plan_.model.head ? add_rendered(second_place(i), {.query = *first, .document = seconds[i]})
+                                                    : add_encoded(second_place(i), std::string(*first), seconds[i]);
             if (!done) return done;
         }
         return {};
@@ -296,7 +296,7 @@ private:
     // Takes the encoding's ids and types.
     Expected<TokenizedPrompt, JobError> prompt_of(engine::Encoding& encoding) const {
         TokenizedPrompt prompt{.text = {}, .tokens = std::move(encoding.ids)};
-        if (config_.token_types <= 1) return prompt;
+        if (config_.token_types <= 1 || !encoder_.tokenizer().gives_types()) return prompt;
         if (std::ranges::any_of(encoding.types, [&](std::int32_t type) { return type >= config_.token_types; })) {
             return unexpected(
                 error_at(ErrorCode::unsupported_by_model, "model",
@@ -388,7 +388,8 @@ Expected<std::vector<TokenizedPrompt>, JobError> pooled_prompts(const TextEncode
 
 JobWeight pooled_weight_of(const ReplyPlan& plan, const ModelConfig& config, const TokenizedPrompt& prompt) {
     const auto tokens = std::ssize(prompt.tokens);
-    const std::int64_t labels = config.labels != nullptr ? std::ssize(config.labels->names) : labels_expected;
+    const std::int64_t of_base = config.labels != nullptr ? std::ssize(config.labels->names) : labels_expected;
+    const std::int64_t labels = plan.model.head ? plan.model.head->labels : of_base;
     constexpr std::int64_t value_bytes = sizeof(float);
     JobWeight weight{.requests = 1, .rows = tokens, .tokens = tokens};
     const auto pooling = pooling_of(plan.work);

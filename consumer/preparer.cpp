@@ -163,7 +163,11 @@ Expected<void, JobError> Preparer::check_length(const ReplyPlan& plan, const Pro
 Expected<std::string, JobError> Preparer::prompt_text(const schema::Job& job) const {
     if (const auto* chat = std::get_if<schema::ChatPrompt>(&job.prompt)) return render(*chat);
     const schema::TextPrompt& first = std::get<std::vector<schema::TextPrompt>>(job.prompt).front();
-    if (const auto* text = std::get_if<std::string>(&first)) return *text;
+    if (const auto* text = std::get_if<std::string>(&first)) {
+        const auto& seconds = job.pooling.second_texts;
+        if (!pairs_ || seconds.empty()) return *text;
+        return pairs_->render({.query = *text, .document = seconds.front(), .instruction = job.pooling.instruction});
+    }
     return tokenizer_.decode(std::get<std::vector<std::int32_t>>(first), false);
 }
 

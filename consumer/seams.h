@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/model/pooling.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -95,6 +96,12 @@ public:
     virtual std::size_t commit() = 0;
 };
 
+// An adapter's own classification head.
+struct AdapterHead {
+    engine::PoolingTask task = engine::PoolingTask::classify;  // or token_classify
+    std::int64_t labels = 0;
+};
+
 // What a job's `model` means now.
 struct ModelName {
     enum class Kind : std::uint8_t {
@@ -108,6 +115,8 @@ struct ModelName {
     std::string hash;              // adapter: content hash
     std::filesystem::path folder;  // adapter
     std::string refusal = {};      // refused: what is wrong, and where
+    // adapter: nullopt if it has none, or if an earlier version registered it: then only the engine finds out.
+    std::optional<AdapterHead> head = {};
 
     bool can_run() const { return kind == Kind::base || kind == Kind::adapter; }
 };

@@ -25,7 +25,7 @@ auto cannot(std::string_view what, const ModelConfig& config) {
 }
 
 // A field that the job has and that this work does not read.
-std::optional<JobError> error_of_fields(const schema::Job& job, Work work, const ModelConfig& config) {
+std::optional<JobError> error_of_fields(const schema::Job& job, Work work, const ModelName& model, const ModelConfig& config) {
     const auto refuse = [](std::string_view field, std::string_view where) {
         return JobError{.code = ErrorCode::unsupported_field,
                         .param = std::string(field),
@@ -37,7 +37,7 @@ std::optional<JobError> error_of_fields(const schema::Job& job, Work work, const
         if (job.pooling.multi_label) return refuse("multi_label", where);
         if (job.pooling.truncation) return refuse("truncate_prompt_tokens", where);
     }
-    const bool is_rendered = work == Work::score_pairs && config.token_score;
+    const bool is_rendered = work == Work::score_pairs && config.token_score && !model.head;
     if (job.pooling.instruction && !is_rendered) return refuse("instruction", "a model compares texts without a chat template");
     if (job.pooling.truncation && is_rendered) {
         return refuse("truncate_prompt_tokens", "a model reads pairs through its chat template, whose end must not be cut off");
@@ -63,7 +63,8 @@ Expected<Work, JobError> classification_of(const schema::Job& job, bool is_adapt
                                .message = "this model compares a text with each of 'choices'; give 'input' in place of 'messages'"});
 }
 
-Expected<Work, JobError> work_of_endpoint(const schema::Job& job, bool is_adapter, const ModelConfig& config) {
+Expected<Work, JobError> work_of_endpoint(const schema::Job& job, const ModelName& model, const ModelConfig& config) {
+    const bool is_adapter = model.kind == ModelName::Kind::adapter;
     switch (job.endpoint) {
         case Endpoint::chat_completions:
         case Endpoint::completions:
@@ -78,6 +79,7 @@ Expected<Work, JobError> work_of_endpoint(const schema::Job& job, bool is_adapte
             return Work::token_classify;
         case Endpoint::score:
         case Endpoint::rerank:
+            if (model.head && model.head->task == PoolingTask::classify && model.head->labels == 1) return Work::score_pairs;
             if (has_head(config, PoolingTask::classify) && config.labels->names.size() == 1) return Work::score_pairs;
             if (config.embedder) return Work::compare_embeddings;
             if (!is_adapter) return cannot("score pairs of texts", config);
@@ -106,9 +108,9 @@ std::string abilities_of(const ModelConfig& config) {
 
 Expected<Work, JobError> work_of(const schema::Job& job, const ModelName& model, const ModelConfig& config) {
     const bool is_adapter = model.kind == ModelName::Kind::adapter;
-    const auto work = work_of_endpoint(job, is_adapter, config);
+    const auto work = work_of_endpoint(job, model, config);
     if (!work) return work;
-    if (auto error = error_of_fields(job, *work, config)) return unexpected(*std::move(error));
+    if (auto error = error_of_fields(job, *work, model, config)) return unexpected(*std::move(error));
     if (!is_adapter && config.labels != nullptr) {
         if (auto error = error_of_head(*work, *config.labels)) return unexpected(*std::move(error));
     }

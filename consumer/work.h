@@ -43,8 +43,8 @@ constexpr std::optional<engine::PoolingTask> pooling_of(Work work) {
 // What the model can do, with the urls, for people: "makes embeddings (/v1/embeddings, /score, /rerank)".
 std::string abilities_of(const engine::ModelConfig& config);
 
-// The work of a job on a base model or an adapter of it. An adapter may bring a classification head of its own: then the engine, which
-// reads adapters, finds out. The error says what the model can do and by which urls.
+// The work of a job on a base model or an adapter of it. An adapter may bring a classification head of its own; if its registration does
+// not say so, the engine, which reads adapters, finds out. The error says what the model can do and by which urls.
 Expected<Work, schema::JobError> work_of(const schema::Job& job, const ModelName& model, const engine::ModelConfig& config);
 
 // Why this head cannot do a job's work; nullopt: it can.

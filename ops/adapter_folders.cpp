@@ -42,7 +42,9 @@ ModelName AdapterFolders::inspect(const std::string& name) const {
     if (!std::filesystem::is_directory(folder)) return {};
     const auto info = engine::inspect_adapter(folder, config_);
     if (!info) return {.kind = ModelName::Kind::refused, .hash = {}, .folder = {}, .refusal = info.error()};
-    return {.kind = ModelName::Kind::adapter, .hash = info->hash, .folder = folder};
+    ModelName name{.kind = ModelName::Kind::adapter, .hash = info->hash, .folder = folder};
+    if (info->labels) name.head = {.task = info->head, .labels = std::ssize(info->labels->names)};
+    return name;
 }
 
 std::vector<std::string> AdapterFolders::names() const {

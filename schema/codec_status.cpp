@@ -210,15 +210,16 @@ std::optional<std::string> adapter_name_error(std::string_view name) {
 std::string encode_adapter(const AdapterRegistration& adapter) {
     Json targets = Json::array({});
     for (const std::string& target : adapter.targets) targets.push(repair_utf8(target));
-    return Json::object({{"name", repair_utf8(adapter.name)},
-                         {"hash", repair_utf8(adapter.hash)},
-                         {"path", repair_utf8(adapter.path)},
-                         {"base", repair_utf8(adapter.base)},
-                         {"rank", adapter.rank_max},
-                         {"targets", std::move(targets)},
-                         {"bytes", adapter.bytes},
-                         {"registered_at", milliseconds(adapter.registered)}})
-        .dump();
+    Json message = Json::object({{"name", repair_utf8(adapter.name)},
+                                 {"hash", repair_utf8(adapter.hash)},
+                                 {"path", repair_utf8(adapter.path)},
+                                 {"base", repair_utf8(adapter.base)},
+                                 {"rank", adapter.rank_max},
+                                 {"targets", std::move(targets)},
+                                 {"bytes", adapter.bytes},
+                                 {"registered_at", milliseconds(adapter.registered)}});
+    if (adapter.head) message.set("head", Json::object({{"task", adapter.head->task}, {"labels", adapter.head->labels}}));
+    return message.dump();
 }
 
 Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value) {
@@ -237,6 +238,11 @@ Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value)
     if (!stays_below_root(adapter.path)) {
         top.fail(fmt::format("field 'path' is '{}'; allowed is a path relative to the workers' adapters_root that stays below it",
                              shortened(adapter.path)));
+    }
+    if (const Json* head = object->find("head"); head != nullptr && !head->is_null()) {
+        MemberReader reader(*head);
+        adapter.head = RegisteredHead{.task = reader.required_text("task"), .labels = reader.count("labels")};
+        if (!reader.error().empty()) top.fail("field 'head': " + reader.error());
     }
     if (!top.error().empty()) return unexpected("the registration is refused: " + top.error());
     return adapter;

@@ -81,6 +81,12 @@ struct DeadLetter {
 };
 
 // One adapter, as registered in the adapters topic under its name. A tombstone removes it.
+// An adapter's own classification head.
+struct RegisteredHead {
+    std::string task;  // "classify" or "token_classify"
+    std::int64_t labels = 0;
+};
+
 struct AdapterRegistration {
     std::string name;
     std::string hash;  // of content, see engine/model/adapter.h
@@ -90,6 +96,7 @@ struct AdapterRegistration {
     std::vector<std::string> targets;
     std::int64_t bytes = 0;
     std::optional<Timestamp> registered;
+    std::optional<RegisteredHead> head = {};  // nullopt: it has none, or an earlier version registered it
 };
 
 // A message of the control topic: cancels the jobs below `jobs_end`, or, without it (as earlier versions send it), those whose timestamp is

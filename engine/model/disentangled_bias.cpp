@@ -7,13 +7,14 @@
 
 namespace lorry::engine {
 
-DisentangledBias::DisentangledBias(const ModelParts& parts, AdaptedOps& ops, kernels::Backend& backend)
+DisentangledBias::DisentangledBias(const ModelParts& parts, AdaptedOps& ops, kernels::Backend& backend, std::int64_t rows_max)
     : parts_(parts),
       ops_(ops),
       backend_(backend),
       position_of_distance_(positions_of_distances(*parts.config.disentangled, parts.config.max_positions)),
       embedded_(backend, rows(), config().hidden),
-      projected_(backend, rows(), out_features_of(config(), projection())) {
+      projected_(backend, rows(), out_features_of(config(), projection())),
+      bias_(take_memory(rows_max)) {
     const ModelWeights& weights = parts.weights;
     const Norm& norm = weights.relative_norm;
     backend.norm({.kind = norm.weight.empty() ? kernels::NormKind::none : config().norm,
@@ -65,19 +66,34 @@ Matrix DisentangledBias::positions_of(const Layer& layer, const Site& site, cons
     return projected_.view(rows());
 }
 
-// [rows, heads * context], where `context` is the longest text in whole blocks.
-Matrix DisentangledBias::make_room(const kernels::StepInputs& step, std::int64_t longest) {
+// heads * context, where `context` is the longest text in whole blocks.
+std::int64_t DisentangledBias::bias_columns(std::int64_t longest) const {
     const std::int64_t block = backend_.block_size();
-    const std::int64_t width = config().heads * ((longest + block - 1) / block * block);
-    const std::size_t bytes = static_cast<std::size_t>(step.rows * width) * sizeof(float);
-    if (bias_ == nullptr || bias_->bytes() < bytes) bias_ = backend_.allocate(bytes);
+    return config().heads * ((longest + block - 1) / block * block);
+}
+
+// Written to, so that it is not counted as free when the memory for adapters is planned: a system gives a page when it is first touched.
+std::unique_ptr<kernels::Buffer> DisentangledBias::take_memory(std::int64_t rows_max) const {
+    const std::int64_t columns = bias_columns(std::min(rows_max, config().max_positions));
+    const std::size_t row_bytes = static_cast<std::size_t>(columns) * sizeof(float);
+    auto memory = backend_.allocate(static_cast<std::size_t>(rows_max) * row_bytes);
+    const std::vector<std::byte> zeros(row_bytes);
+    for (std::int64_t row = 0; row < rows_max; ++row) {
+        backend_.upload(static_cast<std::byte*>(memory->data()) + static_cast<std::size_t>(row) * row_bytes, zeros);
+    }
+    return memory;
+}
+
+Matrix DisentangledBias::view_bias(const kernels::StepInputs& step, std::int64_t longest) const {
+    const std::int64_t width = bias_columns(longest);
+    CHECK(static_cast<std::size_t>(step.rows * width) * sizeof(float) <= bias_->bytes(), "the bias has memory for the largest step");
     return {.data = bias_->data(), .format = kernels::Format::float32, .rows = step.rows, .columns = width, .stride = width};
 }
 
 Matrix DisentangledBias::run(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& qkv) {
     const DisentangledConfig& disentangled = *config().disentangled;
     const std::int64_t longest = std::ranges::max(step.sequences, {}, &kernels::StepSequence::row_count).row_count;
-    const Matrix bias = make_room(step, longest);
+    const Matrix bias = view_bias(step, longest);
     const auto position_at = [&](std::int64_t distance) {
         return position_of_distance_[static_cast<std::size_t>(config().max_positions - 1 + distance)];
     };

@@ -16,8 +16,8 @@ namespace lorry::engine {
 class DisentangledBias {
 public:
     // Computes what does not depend on a step: the normalized embeddings of positions and, for rows without adapters, their queries and
-    // keys. All outlive it.
-    DisentangledBias(const ModelParts& parts, AdaptedOps& ops, kernels::Backend& backend);
+    // keys. Takes the memory of a step of rows_max rows. All outlive it.
+    DisentangledBias(const ModelParts& parts, AdaptedOps& ops, kernels::Backend& backend, std::int64_t rows_max);
 
     // As AttentionArgs::bias_by_token, valid until the next call. An adapter that changes the projection of positions gives its rows other
     // positions. qkv: of all rows of the step.
@@ -40,7 +40,10 @@ private:
     void copy(const Matrix& from, const Matrix& to);
     // Queries and keys for an adapter that changes them; those of [begin, begin + count) are valid, until the next call.
     Matrix positions_of(const Layer& layer, const Site& site, const Adapter& adapter, std::int64_t begin, std::int64_t count);
-    Matrix make_room(const kernels::StepInputs& step, std::int64_t longest);
+    // Columns of the bias of one row, if the longest text of the step has so many tokens.
+    std::int64_t bias_columns(std::int64_t longest) const;
+    std::unique_ptr<kernels::Buffer> take_memory(std::int64_t rows_max) const;
+    Matrix view_bias(const kernels::StepInputs& step, std::int64_t longest) const;
 
     const ModelParts& parts_;
     AdaptedOps& ops_;
@@ -49,7 +52,7 @@ private:
     const Activation embedded_;                             // [positions, hidden] as the projection reads them
     const Activation projected_;                            // [positions, the projection's outputs]
     std::vector<Activation> of_base_;                       // [layers] queries and keys without adapters
-    std::unique_ptr<kernels::Buffer> bias_;                 // grows with the largest step
+    const std::unique_ptr<kernels::Buffer> bias_;           // of the largest step
 };
 
 }  // namespace lorry::engine

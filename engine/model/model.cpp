@@ -45,7 +45,7 @@ public:
             window_rope_.emplace(of_windows, backend, rows_max);
         }
         if (pools_) readout_.emplace(parts_, backend, rows_max);
-        if (config().disentangled) disentangled_.emplace(parts_, ops_, backend);
+        if (config().disentangled) disentangled_.emplace(parts_, ops_, backend, rows_max);
     }
 
     const ModelConfig& config() const override { return parts_.config; }

@@ -82,6 +82,12 @@ Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
                                  "; take the file of the original model or save it again with transformers");
     }
     Tokenizer tokenizer{Handle(handle)};
+    const schema::Json* const inputs = config.find("model_input_names");
+    if (inputs != nullptr && inputs->is_array()) {
+        tokenizer.gives_types_ = std::ranges::any_of(*inputs->as_array(), [](const schema::Json& input) {
+            return input.as_string() != nullptr && *input.as_string() == "token_type_ids";
+        });
+    }
     if (const schema::Json* eos = special_tokens.find("eos_token")) tokenizer.eos_ = tokenizer.find(*eos->as_string());
     return tokenizer;
 }

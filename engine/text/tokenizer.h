@@ -43,6 +43,8 @@ public:
     Expected<std::vector<Encoding>, std::string> encode_windows(std::string_view text, const WindowLimit& limit) const;
     // False: what the post-processor makes of a pair lacks one of its texts.
     bool takes_pairs() const;
+    // Whether models are given the token types: not where model_input_names of tokenizer_config.json leaves them out.
+    bool gives_types() const { return gives_types_; }
     // How many tokens the post-processor adds to one text or to a pair.
     std::int32_t special_tokens_added(bool pair) const;
     // As configured by tokenizer_config.json or special_tokens_map.json, else by the tokenizer's class in transformers.
@@ -82,6 +84,7 @@ private:
 
     Handle handle_;
     std::optional<TokenId> eos_;
+    bool gives_types_ = true;
 };
 
 }  // namespace lorry::engine

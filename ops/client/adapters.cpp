@@ -133,6 +133,8 @@ private:
         }
         const auto info = engine::inspect_adapter(folder, config);
         if (!info) return unexpected(info.error());
+        std::optional<schema::RegisteredHead> head;
+        if (info->labels) head = {.task = std::string(name_of(info->head)), .labels = std::ssize(info->labels->names)};
         return schema::AdapterRegistration{.name = name,
                                            .hash = info->hash,
                                            .path = path.generic_string(),
@@ -140,7 +142,8 @@ private:
                                            .rank_max = info->rank_max,
                                            .targets = info->targets,
                                            .bytes = static_cast<std::int64_t>(info->bytes),
-                                           .registered = now()};
+                                           .registered = now(),
+                                           .head = std::move(head)};
     }
 
     ExitCode remove(const Settings& settings) {

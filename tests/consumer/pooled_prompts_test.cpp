@@ -201,6 +201,45 @@ TEST(PooledPrompts, PairsGoThroughACrossEncoder) {
     EXPECT_EQ(prepared(classifier({"yes", "no"}), "/score", R"("text_1":"in","text_2":"the")", true).plan.work, Work::score_pairs);
 }
 
+// As transformers, which gives a model what model_input_names lists.
+TEST(PooledPrompts, TypesThatTheTokenizerLeavesOutAreNotGiven) {
+    const tests::TempFolder folder;
+    const auto from = std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/encoders/bert_uncased";
+    std::filesystem::copy_file(from / "tokenizer.json", folder / "tokenizer.json");
+    const auto types_with = [&](const std::string& config) {
+        tests::write_text(folder / "tokenizer_config.json", config);
+        const engine::Tokenizer tokenizer = engine::Tokenizer::load(folder / "");
+        const auto job = prepare(classifier({"LABEL_0"}), "/score", R"("text_1":"in","text_2":"the")", false, tokenizer);
+        return fmt::format("{}", fmt::join(job->requests.front().token_types, ""));
+    };
+    EXPECT_EQ(types_with("{}"), "00011");
+    EXPECT_EQ(types_with(R"({"model_input_names":["input_ids","token_type_ids","attention_mask"]})"), "00011");
+    EXPECT_EQ(types_with(R"({"model_input_names":["input_ids","attention_mask"]})"), "");
+}
+
+// Pins: /score by a reranker's adapter over an encoder that makes embeddings was refused.
+TEST(PooledPrompts, AnAdaptersOwnHeadDecides) {
+    const auto tokenized = [](const ModelConfig& config, const std::string& url, const std::string& members, AdapterHead head) {
+        const std::string line = fmt::format(R"({{"custom_id":"a","url":"{}","body":{{"model":"x",{}}}}})", url, members);
+        auto job = schema::parse_job({.source = {}, .key = {}, .value = line, .headers = {}, .timestamp = {}}, {});
+        const Preparer preparer(uncased(), std::nullopt, config, {.context_max = 20});
+        return preparer.tokenize(std::move(*job), {.kind = ModelName::Kind::adapter, .hash = "h", .head = head}).value();
+    };
+    const std::string pair = R"("text_1":"in","text_2":"the")";
+    EXPECT_EQ(tokenized(embedder(), "/score", pair, {PoolingTask::classify, 1}).plan.work, Work::score_pairs);
+    EXPECT_EQ(tokenized(embedder(), "/score", pair, {PoolingTask::classify, 2}).plan.work, Work::compare_embeddings);
+    const auto bytes = [&](std::int64_t labels) {
+        return tokenized(embedder(), "/classify", R"("input":"in")", {PoolingTask::classify, labels}).weight.bytes;
+    };
+    EXPECT_EQ(bytes(1'000) - bytes(2), 998 * 4) << "they are weighed as many as they are";
+    // It was trained on plain pairs, whatever its base reads.
+    ModelConfig reranker = generator();
+    reranker.labels = classifier({"LABEL_0"}).labels;
+    reranker.token_score = engine::TokenScore{};
+    EXPECT_EQ(tokenized(reranker, "/score", pair, {PoolingTask::classify, 1}).prompts.front().tokens,
+              uncased().encode_pair("in", "the", std::nullopt)->ids);
+}
+
 TEST(PooledPrompts, AnEmbedderEmbedsEachDistinctTextOnce) {
     const PreparedJob job = prepared(embedder(), "/score", R"("text_1":["in","the","in"],"text_2":["a","in","a"])");
     EXPECT_EQ(shown(job), (Lines{"[CLS] in [SEP] / 000", "[CLS] a [SEP] / 000", "[CLS] the [SEP] / 000"}));

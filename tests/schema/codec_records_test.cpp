@@ -195,6 +195,13 @@ TEST(CodecRecordsTest, ARegistrationIsReadBackAndCannotLeaveTheAdaptersRoot) {
     EXPECT_EQ(text, R"({"name":"section","hash":"abc","path":"team/section","base":"tiny","rank":8,)"
                     R"("targets":["q_proj","v_proj"],"bytes":1234,"registered_at":5})");
     EXPECT_EQ(encode_adapter(*parse_adapter(text)), text);
+    AdapterRegistration classifier = adapter;
+    classifier.head = RegisteredHead{.task = "classify", .labels = 3};
+    const std::string with_head = encode_adapter(classifier);
+    EXPECT_THAT(with_head, testing::EndsWith(R"("registered_at":5,"head":{"task":"classify","labels":3}})"));
+    EXPECT_EQ(encode_adapter(*parse_adapter(with_head)), with_head);
+    EXPECT_THAT(parse_adapter(R"({"name":"a","hash":"h","path":"p","head":{"task":"classify","labels":-1}})").error(),
+                HasSubstr("field 'head': field 'labels'"));
     for (const char* path : {"/etc/passwd", "../x", "a/../../x", "..", "", "a\\u0000b"}) {
         const std::string bad = std::string(R"({"name":"a","hash":"h","path":")") + path + "\"}";
         EXPECT_FALSE(parse_adapter(bad).has_value()) << path;

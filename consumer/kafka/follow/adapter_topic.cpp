@@ -14,6 +14,14 @@ namespace {
 
 constexpr std::size_t names_waiting_max = 1'000;  // unknown names that are waited for at a time; jobs for others do not wait
 
+// nullopt: none that this version knows.
+std::optional<AdapterHead> head_of(const std::optional<schema::RegisteredHead>& head) {
+    for (const auto task : {engine::PoolingTask::classify, engine::PoolingTask::token_classify}) {
+        if (head && head->task == name_of(task)) return AdapterHead{.task = task, .labels = head->labels};
+    }
+    return std::nullopt;
+}
+
 // Whether the text of a relative path stays below its root.
 bool is_below(const std::filesystem::path& path) {
     const auto normal = path.lexically_normal();
@@ -69,7 +77,7 @@ bool AdapterTopic::take(const schema::JobRecord& record) {
     if (!is_below(parsed->path)) return complain("its path '" + parsed->path + "' leaves adapters_root; register a path relative to it");
     Name& name = names_[parsed->name];
     name.current = parsed->hash;
-    name.by_hash[parsed->hash] = {.hash = parsed->hash, .path = parsed->path, .folder = {}};
+    name.by_hash[parsed->hash] = {.hash = parsed->hash, .path = parsed->path, .folder = {}, .head = head_of(parsed->head)};
     ++counters_.registered;
     return true;
 }
@@ -117,7 +125,10 @@ ModelName AdapterTopic::resolve(std::string_view model, Clock::time_point polled
             const bool is_unknown = has_waited(model, polled) && read;
             return {.kind = is_unknown ? ModelName::Kind::unknown : ModelName::Kind::not_yet, .hash = {}, .folder = {}};
         }
-        if (!adapter->folder.empty()) return {.kind = ModelName::Kind::adapter, .hash = adapter->hash, .folder = adapter->folder};
+        if (!adapter->folder.empty()) {
+            return {
+                .kind = ModelName::Kind::adapter, .hash = adapter->hash, .folder = adapter->folder, .refusal = {}, .head = adapter->head};
+        }
         fresh = *adapter;
     }
     return look_up(model, *fresh);
@@ -143,7 +154,7 @@ ModelName AdapterTopic::look_up(std::string_view model, const Adapter& adapter) 
     }
     Adapter* const known = find(model);
     if (known != nullptr && known->hash == adapter.hash && known->path == adapter.path) known->folder = *folder;
-    return {.kind = ModelName::Kind::adapter, .hash = adapter.hash, .folder = *folder};
+    return {.kind = ModelName::Kind::adapter, .hash = adapter.hash, .folder = *folder, .refusal = {}, .head = adapter.head};
 }
 
 std::vector<std::string> AdapterTopic::names() const {

@@ -53,6 +53,7 @@ private:
         std::string hash;
         std::filesystem::path path;    // as registered, relative to adapters_root
         std::filesystem::path folder;  // empty until the first job asks
+        std::optional<AdapterHead> head;
     };
     void apply(const schema::JobRecord& record);
     bool take(const schema::JobRecord& record);

@@ -1,0 +1,70 @@
+// What is known about a model and its adapters before jobs run: the heads of adapters, and the memory of steps.
+#include "ops/engine_setup.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/adapter_folders.h"
+#include "ops/bench/wrapped_backend.h"
+#include "tests/support/golden_model.h"
+#include "tests/support/seeded_model.h"
+#include "tests/support/tiny_encoder.h"
+
+namespace lorry::ops {
+namespace {
+
+TEST(AdapterFolders, KnowTheHeadsOfAdapters) {
+    const tests::TinyEncoder base("bert");
+    const engine::ModelConfig config = engine::ModelConfig::load(base.model);
+    const auto head_of = [&](const std::string& name) {
+        const tests::SeededFolder adapter(tests::golden_folder() / "encoder_adapters" / name, "adapter_model.safetensors");
+        const AdapterFolders folders(adapter.path().parent_path(), "tiny", config);
+        const auto resolved = folders.resolve(adapter.path().filename().string(), {});
+        EXPECT_EQ(resolved.kind, consumer::ModelName::Kind::adapter) << resolved.refusal;
+        return resolved.head ? std::string(name_of(resolved.head->task)) + " " + std::to_string(resolved.head->labels) : "none";
+    };
+    EXPECT_EQ(head_of("bert-rerank"), "classify 1");
+    EXPECT_EQ(head_of("bert-topics"), "classify 5");
+    EXPECT_EQ(head_of("bert-ner"), "token_classify 5");
+    EXPECT_EQ(head_of("bert-embed"), "none");
+}
+
+// The sizes of what a backend allocates.
+class Allocations final : public WrappedBackend {
+public:
+    Allocations(std::unique_ptr<kernels::Backend> backend, std::size_t& largest) : WrappedBackend(std::move(backend)), largest_(largest) {}
+    std::unique_ptr<kernels::Buffer> allocate(std::size_t bytes) override {
+        largest_ = std::max(largest_, bytes);
+        return WrappedBackend::allocate(bytes);
+    }
+
+private:
+    std::size_t& largest_;
+};
+
+// Pins: the bias of DeBERTa's attention was allocated with the first long text, after the memory had been divided.
+TEST(EngineSetup, TakesTheMemoryOfDisentangledAttentionBeforeItDividesTheRest) {
+    const tests::TinyEncoder encoder("deberta-v3");
+    Settings settings;
+    settings.model = encoder.model.string();
+    settings.threads = 1;
+    std::size_t largest = 0;
+    EngineSetup setup(
+        settings,
+        {.watch = [&](std::unique_ptr<kernels::Backend> backend) { return std::make_unique<Allocations>(std::move(backend), largest); },
+         .sequence_tokens = std::nullopt});
+    const engine::ModelConfig& config = setup.model().config();
+    const auto bias = static_cast<std::size_t>(setup.options().step_rows_max * config.heads * config.max_positions) * sizeof(float);
+    EXPECT_GE(largest, bias);
+    largest = 0;
+    engine::Request request;
+    request.prompt.assign(static_cast<std::size_t>(setup.engine().context_max()), 5);
+    request.pooling = engine::PoolingTask::embed;
+    setup.engine().submit(std::move(request));
+    engine::StepOutput output;
+    while (setup.engine().has_work()) setup.engine().step(output);
+    ASSERT_EQ(output.results.size(), 1U);
+    EXPECT_LT(largest, bias / 4) << "only the result is allocated later";
+}
+
+}  // namespace
+}  // namespace lorry::ops
