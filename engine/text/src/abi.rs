@@ -29,7 +29,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    fn text(&self, text: &str) {
+    pub fn text(&self, text: &str) {
         (self.write)(self.context, text.as_ptr().cast(), text.len());
     }
 
@@ -56,7 +56,7 @@ pub struct View {
 
 impl View {
     /// SAFETY: the caller keeps the bytes alive and unchanged during the call that takes this view.
-    unsafe fn bytes<'a>(self) -> &'a [u8] {
+    pub unsafe fn bytes<'a>(self) -> &'a [u8] {
         if self.size == 0 {
             &[]
         } else {
@@ -65,7 +65,7 @@ impl View {
     }
 
     /// SAFETY: as `bytes`.
-    unsafe fn text<'a>(self, what: &str) -> Result<&'a str, String> {
+    pub unsafe fn text<'a>(self, what: &str) -> Result<&'a str, String> {
         std::str::from_utf8(self.bytes()).map_err(|error| format!("{what} is not valid UTF-8 at byte {}", error.valid_up_to()))
     }
 }
@@ -113,6 +113,11 @@ pub struct ChatRequestView {
 
 /// Runs `work`; an error or a panic becomes a message in the sink and ERROR.
 fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
+    guarded_as("the text library", error, work)
+}
+
+/// The same; `library` panics.
+pub fn guarded_as(library: &str, error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
     // The message reaches the caller; the library's own report would stand between a program's lines of JSON on stderr.
     static SILENT: std::sync::Once = std::sync::Once::new();
     SILENT.call_once(|| std::panic::set_hook(Box::new(|_| {})));
@@ -121,7 +126,7 @@ fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
         Ok(Err(message)) => message,
         Err(panic) => {
             let why = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-            format!("the text library failed: {}", why.unwrap_or("no reason given"))
+            format!("{library} failed: {}", why.unwrap_or("no reason given"))
         }
     };
     error.text(&cut(message, MESSAGE_MAX));

@@ -1,5 +1,6 @@
 //! Tokenization, incremental detokenization and chat templates as Hugging Face implements them, exported as the C functions of
-//! lorry_text.h. Called only by the C++ classes in engine/text (tokenizer.cpp, detokenizer.cpp, chat_template.cpp).
+//! lorry_text.h; and Parquet files, as those of lorry_parquet.h. Called only by the C++ classes in engine/text (tokenizer.cpp,
+//! detokenizer.cpp, chat_template.cpp, parquet.cpp).
 
 mod abi;
 mod chat_template;
@@ -10,5 +11,6 @@ mod encoding;
 mod growth;
 mod jinja;
 mod job_json;
+mod parquet;
 mod settings;
 mod tokenizer;
