@@ -109,9 +109,9 @@ constexpr Packing packings[] = {
 bool is_standard_input(const std::filesystem::path& file) { return file == "-"; }
 
 InputBytes::InputBytes(const std::filesystem::path& file)
-    : name_(is_standard_input(file) ? "standard input" : file.string()), raw_(std::make_unique<char[]>(raw_bytes)) {
+    : ByteSource(is_standard_input(file) ? "standard input" : file.string()), raw_(std::make_unique<char[]>(raw_bytes)) {
     descriptor_ = is_standard_input(file) ? ::dup(STDIN_FILENO) : ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) fail_file(name_, "opened");
+    if (descriptor_ < 0) fail_file(name(), "opened");
 }
 
 InputBytes::~InputBytes() { ::close(descriptor_); }
@@ -123,7 +123,7 @@ std::optional<std::size_t> InputBytes::read(std::span<char> out, std::chrono::mi
         if (raw_begin_ < raw_end_) continue;  // the unpacker has more to take
         if (end_seen_) {
             if (unpacker_ == nullptr || unpacker_->is_complete()) return 0;
-            throw InputError(fmt::format("{}: its {} data ends in the middle: the file was cut off, so copy or make it again", name_,
+            throw InputError(fmt::format("{}: its {} data ends in the middle: the file was cut off, so copy or make it again", name(),
                                          unpacker_->name()));
         }
         if (!fill(timeout)) return std::nullopt;
@@ -153,7 +153,7 @@ bool InputBytes::fill(std::chrono::milliseconds timeout) {
     ssize_t got = 0;
     do got = ::read(descriptor_, raw_.get() + raw_end_, raw_bytes - raw_end_);
     while (got < 0 && errno == EINTR);
-    if (got < 0) fail_file(name_, "read");
+    if (got < 0) fail_file(name(), "read");
     if (got == 0) end_seen_ = true;
     raw_end_ += static_cast<std::size_t>(got);
     return true;
@@ -171,8 +171,8 @@ std::size_t InputBytes::take(std::span<char> out) {
     if (in.empty() && !may_hold_more_) return 0;
     const auto written = unpacker_->unpack(in, out);
     if (!written) {
-        throw InputError(
-            fmt::format("{}: its {} data cannot be unpacked ({}): copy or make the file again", name_, unpacker_->name(), written.error()));
+        throw InputError(fmt::format("{}: its {} data cannot be unpacked ({}): copy or make the file again", name(), unpacker_->name(),
+                                     written.error()));
     }
     raw_begin_ = raw_end_ - in.size();
     may_hold_more_ = *written == out.size();

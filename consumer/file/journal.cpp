@@ -156,7 +156,9 @@ std::pair<std::string, std::string> told_apart(const RunTrait* was, const RunTra
 
 }  // namespace
 
-std::filesystem::path journal_of(const std::filesystem::path& output) { return output.string() + ".lorry"; }
+std::filesystem::path journal_of(const std::filesystem::path& output) { return with_suffix(output, ".lorry"); }
+
+std::filesystem::path with_suffix(const std::filesystem::path& file, const char* suffix) { return file.string() + suffix; }
 
 JournalContent read_journal(const std::filesystem::path& file) {
     std::ifstream in(file, std::ios::binary);
@@ -243,8 +245,27 @@ FileJournal::~FileJournal() {
 }
 
 void FileJournal::append(std::span<const JournalEntry> entries, std::string_view output) {
-    output_bytes_ += static_cast<std::int64_t>(output.size());
-    output_hash_->add(std::as_bytes(std::span(output)));
+    add_output(output);
+    append_line(entries);
+}
+
+void FileJournal::append_file(std::span<const JournalEntry> entries, const std::filesystem::path& output) {
+    std::ifstream in(output, std::ios::binary);
+    if (!in) fail_file(output, "opened");
+    std::string bytes(read_bytes, '\0');
+    while (in.read(bytes.data(), static_cast<std::streamsize>(bytes.size())), in.gcount() > 0) {
+        add_output(std::string_view(bytes).substr(0, static_cast<std::size_t>(in.gcount())));
+    }
+    if (in.bad()) fail_file(output, "read");
+    append_line(entries);
+}
+
+void FileJournal::add_output(std::string_view bytes) {
+    output_bytes_ += static_cast<std::int64_t>(bytes.size());
+    output_hash_->add(std::as_bytes(std::span(bytes)));
+}
+
+void FileJournal::append_line(std::span<const JournalEntry> entries) {
     std::string line = fmt::format("done {} {}", output_bytes_, output_hash_->hex());
     for (const JournalEntry& entry : entries) fmt::format_to(std::back_inserter(line), " {}{}", entry.record, entry.failed ? "!" : "");
     pending_ += sealed(line);
@@ -275,6 +296,11 @@ void write_all(int descriptor, std::string_view bytes, const std::filesystem::pa
 void flush_to_disk(int descriptor, const std::filesystem::path& file) {
     // Pipes and some file systems do not support this; then there is nothing to wait for.
     if (::fdatasync(descriptor) != 0 && errno != EINVAL && errno != EROFS) fail_file(file, "flushed to disk");
+}
+
+void move_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+    std::filesystem::rename(from, to);
+    flush_folder_of(to);
 }
 
 void flush_folder_of(const std::filesystem::path& file) {

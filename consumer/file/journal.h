@@ -45,6 +45,7 @@ struct JournalContent {
 };
 
 std::filesystem::path journal_of(const std::filesystem::path& output);
+std::filesystem::path with_suffix(const std::filesystem::path& file, const char* suffix);
 
 // Throws ResumeRefused when the file is damaged before its last line or has another version.
 JournalContent read_journal(const std::filesystem::path& file);
@@ -67,12 +68,16 @@ public:
 
     // Records entries. `output` is the bytes that they added to the output, already on disk. The journal is on disk on return.
     void append(std::span<const JournalEntry> entries, std::string_view output);
+    // Records entries whose output is the whole of a file, already on disk.
+    void append_file(std::span<const JournalEntry> entries, const std::filesystem::path& output);
     // Marks the output as complete; do not call append() afterwards.
     void end();
     // Written with the next append().
     void note_adapter(const std::string& name, const std::string& hash);
 
 private:
+    void add_output(std::string_view bytes);
+    void append_line(std::span<const JournalEntry> entries);
     FileJournal(std::filesystem::path file, int descriptor) : file_(std::move(file)), descriptor_(descriptor) {}
 
     std::filesystem::path file_;
@@ -89,5 +94,7 @@ void write_all(int descriptor, std::string_view bytes, const std::filesystem::pa
 void flush_to_disk(int descriptor, const std::filesystem::path& file);
 // Flushes the folder that contains the file, after the file was created or renamed.
 void flush_folder_of(const std::filesystem::path& file);
+// Renames a file, on disk on return.
+void move_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace lorry::consumer

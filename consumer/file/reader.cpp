@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "consumer/file/error.h"
+#include "consumer/file/parquet_lines.h"
 #include "engine/files.h"
 #include "schema/json.h"
 
@@ -30,6 +31,7 @@ constexpr Signature signatures[] = {
     {engine::lfs_pointer_start, engine::lfs_pointer_error},
     {"\x1F\x8B", "the file is compressed with gzip inside a compressed file; decompress it once"},
     {"\x28\xB5\x2F\xFD", "the file is compressed with zstd inside a compressed file; decompress it once"},
+    {"PAR1", "the file is Parquet; give it a name that ends in .parquet, or --format parquet"},
     {"\xFD\x37zXZ", "the file is compressed with xz; decompress it with unxz"},
     {"PK\x03\x04", "the file is a ZIP archive or an Excel workbook; save the table as CSV in UTF-8"},
     {"\xFF\xFE", "the file is UTF-16; save it as UTF-8"},
@@ -55,10 +57,18 @@ std::string_view mistaken_file(std::string_view start, RecordFormat format) {
     return {};
 }
 
+std::unique_ptr<ByteSource> bytes_of(const std::filesystem::path& file, const FileFormat& format) {
+    if (format.records == RecordFormat::parquet) return std::make_unique<ParquetLines>(file, format.columns);
+    return std::make_unique<InputBytes>(file);
+}
+
 }  // namespace
 
 FileReader::FileReader(const std::filesystem::path& file, FileFormat format, std::size_t record_bytes_max)
-    : format_(format), record_bytes_max_(record_bytes_max), bytes_(file), buffer_(std::make_unique<char[]>(buffer_bytes)) {}
+    : format_(std::move(format)),
+      record_bytes_max_(record_bytes_max),
+      bytes_(bytes_of(file, format_)),
+      buffer_(std::make_unique<char[]>(buffer_bytes)) {}
 
 std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
     while (!at_end_) {
@@ -73,7 +83,7 @@ std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
                 throw InputError(
                     fmt::format("{}: the quote that opens a field in line {} is never closed, so everything up to line {} would be one "
                                 "row: close it, or write it twice in a quoted field if it belongs to the text",
-                                bytes_.name(), quote_line_, line_));
+                                bytes_->name(), quote_line_, line_));
             }
             if (started_ && !blank_) return take();
         }
@@ -86,7 +96,7 @@ bool FileReader::fill(std::chrono::milliseconds timeout) {
     const bool at_start = line_ == 1 && !started_ && buffer_end_ == 0;
     std::size_t filled = 0;
     do {
-        const auto got = bytes_.read({buffer_.get() + filled, buffer_bytes - filled}, timeout);
+        const auto got = bytes_->read({buffer_.get() + filled, buffer_bytes - filled}, timeout);
         if (!got && filled == 0) return false;
         end_seen_ = got == std::size_t{0};
         filled += got.value_or(0);
@@ -95,13 +105,13 @@ bool FileReader::fill(std::chrono::milliseconds timeout) {
     buffer_end_ = filled;
     if (at_start && std::string_view(buffer_.get(), buffer_end_).starts_with(schema::byte_order_mark))
         buffer_begin_ = schema::byte_order_mark.size();
-    if (at_start) check_start();
+    if (at_start && format_.records != RecordFormat::parquet) check_start();
     return true;
 }
 
 void FileReader::check_start() const {
     const std::string_view error = mistaken_file({buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_}, format_.records);
-    if (!error.empty()) throw InputError(fmt::format("{}: {}", bytes_.name(), error));
+    if (!error.empty()) throw InputError(fmt::format("{}: {}", bytes_->name(), error));
 }
 
 // Moves bytes from the buffer into the record; returns true when the record is complete.
@@ -114,7 +124,7 @@ bool FileReader::scan() {
         started_ = true;
         record_.line = line_;
     }
-    if (format_.records == RecordFormat::lines) {
+    if (format_.records != RecordFormat::csv) {
         at = std::find(begin, end, '\n');
         complete = at != end;
         if (complete) ++line_;
@@ -157,7 +167,9 @@ FileRecord FileReader::take() {
 
 FileSummary summarize_file(const std::filesystem::path& file, FileFormat format) {
     FileSummary summary;
-    {
+    if (format.records == RecordFormat::parquet) {
+        summary.records = parquet_facts(file).rows;
+    } else {
         FileReader reader(file, format, 0);
         while (const auto record = reader.next(std::chrono::milliseconds(1000))) ++summary.records;
         if (format.records == RecordFormat::csv && summary.records > 0) --summary.records;

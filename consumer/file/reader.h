@@ -1,4 +1,5 @@
-// Reads an input file as records: the lines of a JSONL file, or the records of a CSV file (RFC 4180: a quoted field may contain line ends).
+// Reads an input file as records: the lines of a JSONL file, the records of a CSV file (RFC 4180: a quoted field may contain line ends), or
+// the rows of a Parquet file as JSON objects (parquet_lines.h).
 // Files that are compressed with gzip or zstd are unpacked on the way (input_bytes.h).
 // Called by source.cpp, sink.cpp and by `run`, `submit` and `bench loss`. One thread.
 #pragma once
@@ -9,22 +10,24 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "consumer/file/encoding.h"
 #include "consumer/file/input_bytes.h"
 
 namespace lorry::consumer {
 
-enum class RecordFormat : std::uint8_t { lines, csv };
+enum class RecordFormat : std::uint8_t { lines, csv, parquet };
 
 struct FileFormat {
     RecordFormat records = RecordFormat::lines;
     char delimiter = ',';  // between the fields of a CSV record
     TextEncoding encoding = TextEncoding::utf8;
+    std::optional<std::vector<std::string>> columns = {};  // of a Parquet file: those to read; nullopt: all
 };
 
 struct FileRecord {
-    std::int64_t line = 0;  // the line of the file where the record begins, from 1; identifies the record
+    std::int64_t line = 0;  // the line of the file where the record begins, or the number of a Parquet row, from 1; identifies the record
     std::string text;       // without its line end
     bool cut = false;       // longer than the limit; the rest was skipped
 };
@@ -37,8 +40,8 @@ public:
     FileReader& operator=(const FileReader&) = delete;
 
     // The next record that is not blank. nullopt at the end, or if nothing arrived within the timeout (standard input only). Throws
-    // std::runtime_error when the file cannot be read, and InputError when a CSV file ends inside a quoted field, when compressed data is
-    // damaged, or when the file is recognized as something else: a workbook, UTF-16, a JSON array.
+    // std::runtime_error when the file cannot be read, and InputError when a CSV file ends inside a quoted field, when compressed data or
+    // Parquet is damaged, or when the file is recognized as something else: a workbook, UTF-16, a JSON array.
     std::optional<FileRecord> next(std::chrono::milliseconds timeout);
     bool is_at_end() const { return at_end_; }
 
@@ -50,7 +53,7 @@ private:
 
     const FileFormat format_;
     const std::size_t record_bytes_max_;
-    InputBytes bytes_;
+    std::unique_ptr<ByteSource> bytes_;
     std::unique_ptr<char[]> buffer_;
     std::size_t buffer_begin_ = 0;  // unread bytes are [buffer_begin_, buffer_end_)
     std::size_t buffer_end_ = 0;

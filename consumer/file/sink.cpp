@@ -38,13 +38,7 @@ std::string_view row_of(const std::vector<schema::Header>& headers) {
     return *row;
 }
 
-std::filesystem::path with_suffix(const std::filesystem::path& file, const char* suffix) { return file.string() + suffix; }
 constexpr const char* rewritten = ".retry";
-
-void move_file(const std::filesystem::path& from, const std::filesystem::path& to) {
-    std::filesystem::rename(from, to);
-    flush_folder_of(to);
-}
 
 }  // namespace
 
@@ -102,45 +96,50 @@ std::string FileSink::line_of(const Outcome& outcome) const {
     return options_.table->output_row(row_of(letter.headers), letter);
 }
 
+std::int64_t keep_good(const KeepGoodArgs& args) {
+    const std::filesystem::path journal_file = journal_of(args.output);
+    const JournalContent content = read_journal(journal_file);
+    auto dropped = static_cast<std::int64_t>(content.entries.size());
+    const FileJournal lock = FileJournal::resume(journal_file, content, args.output);  // keeps other runs from writing meanwhile
+    const int descriptor = ::open(args.new_output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (descriptor < 0) fail_file(args.new_output, "opened for writing");
+    FileReader reader(args.output, args.format, std::size_t{1} << 40);
+    FileJournal journal = FileJournal::create(args.new_journal, content.identity);
+    for (const auto& [name, hash] : content.adapters) journal.note_adapter(name, hash);
+    std::vector<JournalEntry> kept;
+    std::string pending;
+    const auto flush = [&] {
+        write_all(descriptor, pending, args.new_output);
+        flush_to_disk(descriptor, args.new_output);
+        journal.append(kept, pending);
+        dropped -= static_cast<std::int64_t>(kept.size());
+        kept.clear();
+        pending.clear();
+    };
+    if (args.format.records == RecordFormat::csv) {
+        if (const auto header = reader.next(std::chrono::seconds(60))) pending = header->text + "\n";
+    }
+    for (const JournalEntry& entry : content.entries) {
+        const auto record = reader.next(std::chrono::seconds(60));
+        if (!record)
+            throw std::runtime_error(
+                fmt::format("{} has fewer lines than its journal says: start over with --overwrite", args.output.string()));
+        if (entry.failed) continue;
+        pending += record->text + "\n";
+        kept.push_back(entry);
+        if (pending.size() > (1 << 20)) flush();
+    }
+    flush();
+    ::close(descriptor);
+    return dropped;
+}
+
 std::int64_t drop_failed(const std::filesystem::path& output, FileFormat format) {
     const std::filesystem::path journal_file = journal_of(output);
-    const JournalContent content = read_journal(journal_file);
     const std::filesystem::path new_output = with_suffix(output, rewritten);
     const std::filesystem::path new_journal = with_suffix(journal_file, rewritten);
-    auto dropped = static_cast<std::int64_t>(content.entries.size());
-    {
-        FileJournal lock = FileJournal::resume(journal_file, content, output);  // keeps other runs from writing meanwhile
-        const int descriptor = ::open(new_output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        if (descriptor < 0) fail_file(new_output, "opened for writing");
-        FileReader reader(output, format, std::size_t{1} << 40);
-        FileJournal journal = FileJournal::create(new_journal, content.identity);
-        for (const auto& [name, hash] : content.adapters) journal.note_adapter(name, hash);
-        std::vector<JournalEntry> kept;
-        std::string pending;
-        const auto flush = [&] {
-            write_all(descriptor, pending, new_output);
-            flush_to_disk(descriptor, new_output);
-            journal.append(kept, pending);
-            dropped -= static_cast<std::int64_t>(kept.size());
-            kept.clear();
-            pending.clear();
-        };
-        if (format.records == RecordFormat::csv) {
-            if (const auto header = reader.next(std::chrono::seconds(60))) pending = header->text + "\n";
-        }
-        for (const JournalEntry& entry : content.entries) {
-            const auto record = reader.next(std::chrono::seconds(60));
-            if (!record)
-                throw std::runtime_error(
-                    fmt::format("{} has fewer lines than its journal says: start over with --overwrite", output.string()));
-            if (entry.failed) continue;
-            pending += record->text + "\n";
-            kept.push_back(entry);
-            if (pending.size() > (1 << 20)) flush();
-        }
-        flush();
-        ::close(descriptor);
-    }
+    const std::int64_t dropped =
+        keep_good({.output = output, .format = std::move(format), .new_output = new_output, .new_journal = new_journal});
     move_file(new_journal, journal_file);
     move_file(new_output, output);
     return dropped;

@@ -44,6 +44,15 @@ private:
     std::vector<JournalEntry> entries_;
 };
 
+// Writes the records of an output that did not fail to a new one with a journal of its own, both on disk on return; returns how many it
+// left out. Throws ResumeRefused when the output does not match its journal.
+struct KeepGoodArgs {
+    std::filesystem::path output;
+    FileFormat format;
+    std::filesystem::path new_output;
+    std::filesystem::path new_journal;
+};
+std::int64_t keep_good(const KeepGoodArgs& args);
 // Removes the failed records from an output and its journal, so that a resumed run repeats them; returns how many. Safe against a kill:
 // after finish_rewrite(), either all of it happened or nothing. Throws ResumeRefused when the output does not match the journal.
 std::int64_t drop_failed(const std::filesystem::path& output, FileFormat format);

@@ -95,6 +95,8 @@ Table::Table(TableOptions options, std::string_view header)
     if (template_.columns().empty()) {
         throw InputError("the template uses no column, so every row would ask the same: write {{ column }} where a row's text belongs");
     }
+    if (options_.columns) header_ = *options_.columns;
+    if (options_.columns) check_columns();
     if (!options_.csv) return;
     if (!schema::is_valid_utf8(header)) throw InputError("the table's header, " + not_utf8(1));
     if (header.find('\0') != std::string_view::npos) throw InputError("the table's header has a NUL byte: save the table as UTF-8");
@@ -245,8 +247,23 @@ Json Table::body_of(const Row& row, std::string prompt) const {
     return body;
 }
 
+std::vector<std::string> Table::columns_needed() const {
+    std::vector<std::string> names = template_.columns();
+    if (!options_.id_column.empty()) names.push_back(options_.id_column);
+    if (options_.model_column) names.push_back(*options_.model_column);
+    if (options_.second_column) names.push_back(*options_.second_column);
+    return names;
+}
+
+std::vector<engine::ParquetColumn> Table::added_columns() const {
+    std::vector<engine::ParquetColumn> columns;
+    for (std::size_t i = 0; i < task_.columns.size(); ++i) columns.push_back({.name = added_[i], .kind = task_.columns[i].kind});
+    columns.push_back({.name = added_.back(), .kind = engine::ParquetKind::text});
+    return columns;
+}
+
 std::string Table::output_header() const {
-    if (!options_.csv) return {};
+    if (!options_.csv || options_.output != OutputRow::as_input) return {};
     std::vector<std::string> names = header_;
     names.insert(names.end(), added_.begin(), added_.end());
     return encode_csv_record(names, options_.delimiter) + "\n";
@@ -271,21 +288,41 @@ std::string Table::output_row(std::string_view row, const schema::DeadLetter& le
     return encode(row, {.results = {}, .error = fmt::format("{}: {}: {}", name_of(letter.error.code), where, letter.error.message)});
 }
 
-std::string Table::encode(std::string_view row, const Answer& answer) const {
-    const bool has_results = answer.error.empty();
-    if (!options_.csv) {
-        auto parsed = Json::parse(row);
-        const bool is_kept = parsed && parsed->is_object() && name_taken_in(*parsed) == nullptr;
-        Json line = is_kept ? std::move(*parsed) : Json::object({{"row", schema::repair_utf8(row)}});
-        for (std::size_t i = 0; i < task_.columns.size(); ++i) line.set(added_[i], has_results ? answer.results[i] : Json());
-        line.set(added_.back(), has_results ? Json() : Json(answer.error));
-        return line.dump() + "\n";
-    }
+std::vector<std::string> Table::fields_of(std::string_view row) const {
     // A row that is not valid CSV keeps its text in the first column; if it swallowed following lines, only its own line. The error shows
     // where text without a column begins.
     std::vector<std::string> fields =
         parse_csv_record(row, options_.delimiter).value_or(std::vector{std::string(row.substr(0, row.find('\n')))});
     fields.resize(header_.size());
+    return fields;
+}
+
+// The columns of the input in a JSON row of the output.
+Json Table::input_of(std::string_view row) const {
+    if (options_.output == OutputRow::results) return Json::Object();
+    if (options_.csv) {
+        Json::Object members;
+        const std::vector<std::string> fields = fields_of(row);
+        for (std::size_t i = 0; i < fields.size(); ++i) members.emplace_back(header_[i], schema::repair_utf8(fields[i]));
+        return members;
+    }
+    auto parsed = Json::parse(row);
+    const bool is_kept = parsed && parsed->is_object() && name_taken_in(*parsed) == nullptr;
+    return is_kept ? std::move(*parsed) : Json::object({{"row", schema::repair_utf8(row)}});
+}
+
+std::string Table::encode(std::string_view row, const Answer& answer) const {
+    if (options_.csv && options_.output == OutputRow::as_input) return encode_csv(row, answer);
+    const bool has_results = answer.error.empty();
+    Json line = input_of(row);
+    for (std::size_t i = 0; i < task_.columns.size(); ++i) line.set(added_[i], has_results ? answer.results[i] : Json());
+    line.set(added_.back(), has_results ? Json() : Json(answer.error));
+    return line.dump() + "\n";
+}
+
+std::string Table::encode_csv(std::string_view row, const Answer& answer) const {
+    const bool has_results = answer.error.empty();
+    std::vector<std::string> fields = fields_of(row);
     for (std::size_t i = 0; i < task_.columns.size(); ++i) {
         fields.push_back(has_results ? cell_of(task_.columns[i], answer.results[i]) : std::string());
     }

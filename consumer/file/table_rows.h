@@ -1,4 +1,4 @@
-// Runs a task (table_task.h) over each row of a table: a CSV file or JSONL objects, and a prompt template with {{ column }} placeholders.
+// Runs a task (table_task.h) over each row of a table: CSV, JSONL objects or Parquet, and a prompt template with {{ column }} placeholders.
 // Rows become job lines (source.cpp), completions become rows with the results beside the input's columns (sink.cpp). Made by `lorry run`.
 // Constant after construction; any thread.
 #pragma once
@@ -16,10 +16,19 @@
 
 namespace lorry::consumer {
 
+// What a row of the output is.
+enum class OutputRow : std::uint8_t {
+    as_input,  // the input's row with its results, in its format
+    object,    // the same as a JSON object
+    results,   // a JSON object of the results alone
+};
+
 struct TableOptions {
     RowTask task = RowTask::answer;
-    bool csv = false;  // otherwise JSONL objects
+    bool csv = false;  // otherwise JSON objects
     char delimiter = ',';
+    std::optional<std::vector<std::string>> columns;  // of a Parquet file; of CSV, the header names them
+    OutputRow output = OutputRow::as_input;
     std::string id_column;  // empty: a row is identified by the number of its line
     std::string prompt_template;
     std::optional<std::string> text_column;    // the prompt is its field, in place of prompt_template
@@ -40,7 +49,7 @@ inline constexpr std::string_view row_header = "lorry_row";
 
 class Table {
 public:
-    // `header` is the first record of a CSV file, empty for JSONL. Throws InputError when a column is missing or duplicated, a result
+    // `header` is the first record of a CSV file, otherwise empty. Throws InputError when a column is missing or duplicated, a result
     // column already exists in the table, or the header is not UTF-8.
     Table(TableOptions options, std::string_view header);
 
@@ -49,7 +58,13 @@ public:
     std::optional<std::string> read_row(std::string row, Delivery& delivery) const;
     // Why the model cannot do what the rows ask; nullopt: it can. Every row asks the same, so this is found out before any runs.
     std::optional<std::string> error_of_model(const ModelName& model, const engine::ModelConfig& config) const;
-    // The output's first line, with line end; empty for JSONL.
+    // The columns of the input that rows need; those that the table lacks are refused before.
+    std::vector<std::string> columns_needed() const;
+    // The input's columns, as far as they are known before its rows are.
+    const std::vector<std::string>& columns() const { return header_; }
+    // The columns with the results, and of what they hold.
+    std::vector<engine::ParquetColumn> added_columns() const;
+    // The output's first line, with line end; empty for JSON.
     std::string output_header() const;
     // The row with its result, with line end.
     std::string output_row(std::string_view row, const schema::Completion& completion) const;
@@ -68,12 +83,15 @@ private:
     std::optional<schema::JobError> add_job(const Row& row, std::int64_t line_number, schema::Json& line) const;
     schema::Json body_of(const Row& row, std::string prompt) const;
     std::string encode(std::string_view row, const Answer& answer) const;
+    std::string encode_csv(std::string_view row, const Answer& answer) const;
+    std::vector<std::string> fields_of(std::string_view row) const;
+    schema::Json input_of(std::string_view row) const;
 
     TableOptions options_;
     const RowTaskRow& task_;
     const schema::EndpointRow endpoint_;
     RowTemplate template_;
-    std::vector<std::string> header_;  // CSV
+    std::vector<std::string> header_;  // CSV and Parquet
     std::vector<std::string> added_;   // names of the result columns, and of the one with the error
 };
 

@@ -6,6 +6,7 @@
 namespace lorry::consumer {
 namespace {
 
+using engine::ParquetKind;
 using schema::Endpoint;
 using schema::Json;
 
@@ -31,10 +32,12 @@ Json highest_probability(const Json& entry) {
 
 constexpr ResultColumn text_columns[] = {{"result", written_text}};
 constexpr ResultColumn class_columns[] = {{"label", [](const Json& entry) { return member_of(&entry, "label"); }},
-                                          {"probability", highest_probability, true}};
-constexpr ResultColumn embedding_columns[] = {{"embedding", [](const Json& entry) { return member_of(&entry, "embedding"); }}};
-constexpr ResultColumn entity_columns[] = {{"entities", [](const Json& entry) { return member_of(&entry, "entities"); }}};
-constexpr ResultColumn score_columns[] = {{"score", [](const Json& entry) { return member_of(&entry, "score"); }}};
+                                          {"probability", highest_probability, ParquetKind::number, true}};
+constexpr ResultColumn embedding_columns[] = {
+    {"embedding", [](const Json& entry) { return member_of(&entry, "embedding"); }, ParquetKind::vector}};
+constexpr ResultColumn entity_columns[] = {
+    {"entities", [](const Json& entry) { return member_of(&entry, "entities"); }, ParquetKind::entities}};
+constexpr ResultColumn score_columns[] = {{"score", [](const Json& entry) { return member_of(&entry, "score"); }, ParquetKind::number}};
 
 constexpr std::string_view answer_flags[] = {"--system", "--endpoint", "--max-tokens", "--temperature"};
 constexpr std::string_view choose_flags[] = {"--system", "--endpoint", "--choices"};

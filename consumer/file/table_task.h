@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "consumer/work.h"
+#include "engine/text/parquet.h"
 #include "schema/endpoint.h"
 #include "schema/json.h"
 
@@ -27,7 +28,8 @@ enum class RowTask : std::uint8_t {
 struct ResultColumn {
     std::string_view name;
     schema::Json (*read)(const schema::Json& entry);  // of the completion's list
-    bool rounded = false;                             // to six decimals in CSV
+    engine::ParquetKind kind = engine::ParquetKind::text;
+    bool rounded = false;  // to six decimals in CSV
 };
 
 struct RowTaskRow {

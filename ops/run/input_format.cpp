@@ -13,6 +13,7 @@ namespace lorry::ops {
 namespace {
 
 using consumer::FileFormat;
+using consumer::PackedFormat;
 using consumer::RecordFormat;
 using consumer::TextEncoding;
 
@@ -34,9 +35,20 @@ FileFormat format_of_table(const std::string& input, const std::string& ending, 
     const std::string kind = !flags.format.empty() ? flags.format : ending.empty() ? "" : ending.substr(1);
     if (kind == "csv") return {.records = RecordFormat::csv};
     if (kind == "tsv") return {.records = RecordFormat::csv, .delimiter = '\t'};
+    if (kind == "parquet") return {.records = RecordFormat::parquet};
     if (kind == "jsonl" || kind == "ndjson" || kind == "json") return {.records = RecordFormat::lines};
     throw UsageError(
-        fmt::format("{}: its name does not say which format the table has: give --format csv, --format tsv or --format jsonl", input));
+        fmt::format("{}: its name does not say which format the table has: give --format csv, --format tsv, --format jsonl or --format "
+                    "parquet",
+                    input));
+}
+
+void check_parquet(const std::string& input, const std::filesystem::path& name, const FormatFlags& flags) {
+    if (consumer::is_standard_input(input)) {
+        throw UsageError("a Parquet table comes from a file, because its end is read first: save it to a file");
+    }
+    if (name != input) throw UsageError(fmt::format("{}: Parquet is read as it is, not inside gzip or zstd: unpack it first", input));
+    if (!flags.encoding.empty()) throw UsageError("--encoding is for text files: Parquet's texts are UTF-8");
 }
 
 }  // namespace
@@ -45,13 +57,13 @@ FileFormat format_of_input(const std::string& input, bool is_table, const Format
     std::filesystem::path name = input;
     if (is_packed(ending_of(name))) name = name.stem();
     const std::string ending = ending_of(name);
-    for (const char* other : {".gz", ".zst", ".bz2", ".xz", ".zip", ".7z", ".xlsx", ".ods", ".parquet"}) {
+    for (const char* other : {".gz", ".zst", ".bz2", ".xz", ".zip", ".7z", ".xlsx", ".ods"}) {
         if (ending != other) continue;
         throw UsageError(fmt::format("{}: {} files are not read: unpack it{} (gzip and zstd are unpacked on the way, once)", input, other,
                                      is_table ? ", or save it as CSV" : ""));
     }
     if (!is_table) {
-        if (ending != ".csv" && ending != ".tsv") return {};
+        if (ending != ".csv" && ending != ".tsv" && ending != ".parquet") return {};
         throw UsageError(
             fmt::format("{} is a table: name the column with the texts with --text COLUMN, or give a prompt with --template "
                         "FILE; --id COLUMN names a column that identifies the rows",
@@ -59,20 +71,35 @@ FileFormat format_of_input(const std::string& input, bool is_table, const Format
     }
     FileFormat format = format_of_table(input, ending, flags);
     format.encoding = encoding_of(flags.encoding);
+    if (format.records == RecordFormat::parquet) check_parquet(input, name, flags);
     if (flags.delimiter.empty()) return format;
-    if (format.records != RecordFormat::csv) throw UsageError("--delimiter separates the columns of CSV, and the table is JSON lines");
+    if (format.records != RecordFormat::csv) throw UsageError("--delimiter separates the columns of CSV, and the table is not CSV");
     const auto delimiters = consumer::csv_delimiters();
     format.delimiter = std::ranges::find(delimiters, flags.delimiter, &consumer::CsvDelimiter::word)->byte;
     return format;
 }
 
-void check_output_name(const std::string& output) {
-    if (const std::string ending = ending_of(output); is_packed(ending)) {
-        throw UsageError(
-            fmt::format("-o {}: results are not compressed, so that a stopped run can continue in them: give a name without "
-                        "{}, and compress them at the end",
-                        output, ending));
+std::optional<PackedFormat> packing_of(const std::string& output, bool is_table, RecordFormat input) {
+    const std::string ending = ending_of(output);
+    const std::string inner = is_packed(ending) ? ending_of(std::filesystem::path(output).stem()) : ending;
+    if (inner == ".parquet" && is_packed(ending)) {
+        throw UsageError(fmt::format("-o {}: Parquet is compressed by itself: give a name without {}", output, ending));
     }
+    if (inner == ".parquet" && !is_table) {
+        throw UsageError(
+            fmt::format("-o {}: results of jobs are JSON lines; give a name such as results.jsonl.zst. Tables give Parquet: their "
+                        "texts are named by --text or --template",
+                        output));
+    }
+    if (input == RecordFormat::parquet && (inner == ".csv" || inner == ".tsv")) {
+        throw UsageError(
+            fmt::format("-o {}: a Parquet table gives Parquet or JSON lines: give a name that ends in .parquet or .jsonl", output));
+    }
+    if (std::filesystem::exists(output) && !std::filesystem::is_regular_file(output)) return std::nullopt;
+    if (ending == ".parquet") return PackedFormat::parquet;
+    if (ending == ".gz") return PackedFormat::gzip;
+    if (ending == ".zst") return PackedFormat::zstd;
+    return std::nullopt;
 }
 
 CsvHeader read_csv_header(const std::string& input, const FormatFlags& flags, std::size_t record_bytes_max, FileFormat& format) {

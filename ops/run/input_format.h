@@ -1,16 +1,18 @@
-// What kind of file the input of `lorry run` is: by its name, by flags, and, of a CSV table, by its header. Called by run.cpp.
+// What kind of file the input of `lorry run` is: by its name, by flags, and, of a CSV table, by its header; and what kind the output is, by
+// its name. Called by run.cpp.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "consumer/file/packed_output.h"
 #include "consumer/file/reader.h"
 
 namespace lorry::ops {
 
 // What flags say; empty: nothing.
 struct FormatFlags {
-    std::string format;     // csv, tsv or jsonl
+    std::string format;     // csv, tsv, jsonl or parquet
     std::string delimiter;  // the word of a CsvDelimiter
     std::string encoding;   // utf-8, windows-1252 or latin-1
 };
@@ -18,8 +20,9 @@ struct FormatFlags {
 // The format of a table, or of job lines. Throws UsageError for a name of another format, before a line is read.
 consumer::FileFormat format_of_input(const std::string& input, bool is_table, const FormatFlags& flags);
 
-// Refuses a name that asks for compressed results.
-void check_output_name(const std::string& output);
+// How the output is packed at the end of the run; nullopt: it is not, so that results are appended to it. Throws UsageError for a format
+// that this input does not give.
+std::optional<consumer::PackedFormat> packing_of(const std::string& output, bool is_table, consumer::RecordFormat input);
 
 struct CsvHeader {
     std::string text;

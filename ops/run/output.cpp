@@ -27,16 +27,28 @@ void check_adapters(const RunOutputArgs& args, const consumer::JournalContent& c
     }
 }
 
+// Of a run whose results are appended to args.output.
 RunOutput begin(const RunOutputArgs& args) {
     RunOutput run;
     run.journal.emplace(FileJournal::create(consumer::journal_of(args.output), args.identity));
     return run;
 }
 
-RunOutput resume(const RunOutputArgs& args, consumer::JournalContent content) {
-    const std::filesystem::path file = consumer::journal_of(args.output);
+void check_same(const RunOutputArgs& args, const consumer::JournalContent& content) {
     consumer::check_same_run(content.identity, args.identity, args.output);
     check_adapters(args, content);
+}
+
+void note_done(const consumer::JournalContent& content, RunOutput& run) {
+    for (const consumer::JournalEntry& entry : content.entries) {
+        run.done.add(entry.record);
+        run.failed_before += entry.failed ? 1 : 0;
+    }
+}
+
+RunOutput resume(const RunOutputArgs& args, consumer::JournalContent content) {
+    const std::filesystem::path file = consumer::journal_of(args.output);
+    check_same(args, content);
     RunOutput run;
     if (args.retry_failed) {
         run.retried = consumer::drop_failed(args.output, args.format);
@@ -44,11 +56,89 @@ RunOutput resume(const RunOutputArgs& args, consumer::JournalContent content) {
     }
     run.journal.emplace(FileJournal::resume(file, content, args.output));
     run.begin_bytes = content.output_bytes;
-    for (const consumer::JournalEntry& entry : content.entries) {
-        run.done.add(entry.record);
-        run.failed_before += entry.failed ? 1 : 0;
-    }
+    note_done(content, run);
     return run;
+}
+
+void check_new(const RunOutputArgs& args, const std::string& why) {
+    if (std::filesystem::exists(args.output) && std::filesystem::file_size(args.output) > 0) {
+        throw ResumeRefused(fmt::format("{} exists already and {}: give another -o, or --overwrite", args.output.string(), why));
+    }
+    if (args.retry_failed) throw UsageError(fmt::format("--retry-failed: no run has written {} yet", args.output.string()));
+}
+
+std::string why_not_resumed(const RunOutputArgs& args) {
+    return args.resumable ? "has no journal (" + consumer::journal_of(args.output).filename().string() + ") to resume from"
+                          : "standard input cannot be read again to resume";
+}
+
+// The output of a run that has ended: there is nothing to do, unless failed rows are run again.
+RunOutput reopen_packed(const RunOutputArgs& args, const RunOutputArgs& rows) {
+    const std::filesystem::path journal = consumer::journal_of(args.output);
+    consumer::JournalContent content = consumer::read_journal(journal);
+    check_same(args, content);
+    if (args.retry_failed) {
+        const std::int64_t retried = consumer::unpack_good(*args.packing);
+        RunOutputArgs again = rows;
+        again.retry_failed = false;
+        RunOutput run = resume(again, consumer::read_journal(consumer::journal_of(rows.output)));
+        run.retried = retried;
+        return run;
+    }
+    FileJournal::resume(journal, content, args.output).end();  // checks the output
+    RunOutput run;
+    run.rows = "/dev/null";
+    note_done(content, run);
+    return run;
+}
+
+RunOutput open_rows(const RunOutputArgs& args) {
+    RunOutputArgs rows = args;
+    rows.output = consumer::rows_of(args.output);
+    const std::filesystem::path journal = consumer::journal_of(rows.output);
+    consumer::check_unused(journal);
+    if (!args.overwrite && args.resumable && std::filesystem::exists(journal)) {
+        consumer::finish_rewrite(rows.output);
+        consumer::JournalContent content = consumer::read_journal(journal);
+        if (content.journal_bytes > 0) return resume(rows, std::move(content));
+    }
+    if (!args.overwrite && args.resumable && std::filesystem::exists(consumer::journal_of(args.output))) return reopen_packed(args, rows);
+    if (!args.overwrite) check_new(args, why_not_resumed(args));
+    consumer::remove_rows(args.output);
+    return begin(rows);
+}
+
+RunOutput open_packed(const RunOutputArgs& args) {
+    RunOutput run = open_rows(args);
+    if (!run.rows.empty()) return run;
+    run.rows = consumer::rows_of(args.output);
+    run.packs = args.packing;
+    return run;
+}
+
+RunOutput open_appended(const RunOutputArgs& args) {
+    const bool is_special = args.output == "-" || (std::filesystem::exists(args.output) && !std::filesystem::is_regular_file(args.output));
+    const bool keeps_journal = args.resumable && !is_special;
+    if (args.retry_failed && !keeps_journal)
+        throw UsageError("--retry-failed needs an input file and an output file that an earlier run wrote");
+    if (is_special) return {};
+    const std::filesystem::path journal = consumer::journal_of(args.output);
+    consumer::check_unused(journal);
+    if (args.overwrite) {
+        std::filesystem::remove(args.output.string() + ".retry");
+        std::filesystem::remove(journal.string() + ".retry");
+        if (keeps_journal) return begin(args);
+        std::filesystem::remove(journal);
+        return {};
+    }
+    if (keeps_journal && std::filesystem::exists(journal)) {
+        consumer::finish_rewrite(args.output);
+        consumer::JournalContent content = consumer::read_journal(journal);
+        if (content.journal_bytes > 0) return resume(args, std::move(content));
+    }
+    check_new(args, why_not_resumed(args));
+    if (!keeps_journal) return {};
+    return begin(args);
 }
 
 // In single quotes, unless no character needs them.
@@ -63,36 +153,14 @@ std::string shell_word(const std::string& word) {
 }  // namespace
 
 RunOutput open_run_output(const RunOutputArgs& args) {
-    const bool is_special = args.output == "-" || (std::filesystem::exists(args.output) && !std::filesystem::is_regular_file(args.output));
-    const bool keeps_journal = args.resumable && !is_special;
-    if (args.retry_failed && !keeps_journal)
-        throw UsageError("--retry-failed needs an input file and an output file that an earlier run wrote");
-    if (is_special) return {};
-    const std::filesystem::path journal = consumer::journal_of(args.output);
-    consumer::check_unused(journal);
-    if (args.overwrite) {
-        if (args.retry_failed) throw UsageError("--retry-failed keeps results and --overwrite drops them: give one of them");
-        std::filesystem::remove(args.output.string() + ".retry");
-        std::filesystem::remove(journal.string() + ".retry");
-        if (keeps_journal) return begin(args);
-        std::filesystem::remove(journal);
-        return {};
+    if (args.retry_failed && args.overwrite) throw UsageError("--retry-failed keeps results and --overwrite drops them: give one of them");
+    if (args.packing) {
+        if (args.retry_failed && !args.resumable) throw UsageError("--retry-failed needs an input file that can be read again");
+        return open_packed(args);
     }
-    if (keeps_journal && std::filesystem::exists(journal)) {
-        consumer::finish_rewrite(args.output);
-        consumer::JournalContent content = consumer::read_journal(journal);
-        if (content.journal_bytes > 0) return resume(args, std::move(content));
-    }
-    const bool has_results = std::filesystem::exists(args.output) && std::filesystem::file_size(args.output) > 0;
-    if (args.retry_failed && !has_results)
-        throw UsageError(fmt::format("--retry-failed: no run has written {} yet", args.output.string()));
-    if (has_results) {
-        throw ResumeRefused(fmt::format("{} exists already and {}: give another -o, or --overwrite", args.output.string(),
-                                        args.resumable ? "has no journal (" + journal.filename().string() + ") to resume from"
-                                                       : std::string("standard input cannot be read again to resume")));
-    }
-    if (!keeps_journal) return {};
-    return begin(args);
+    RunOutput run = open_appended(args);
+    run.rows = args.output;
+    return run;
 }
 
 std::string resume_command() {

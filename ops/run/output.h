@@ -6,6 +6,7 @@
 #include <string>
 
 #include "consumer/file/journal.h"
+#include "consumer/file/packed_output.h"
 #include "consumer/file/reader.h"
 
 namespace lorry::ops {
@@ -14,7 +15,8 @@ struct RunOutputArgs {
     std::filesystem::path output;  // "-": standard output
     bool resumable = true;         // the input can be read again
     consumer::RunIdentity identity;
-    consumer::FileFormat format;  // of the output
+    consumer::FileFormat format;                    // of the output, or of the rows that are packed
+    std::optional<consumer::PackedOutput> packing;  // what the output becomes at the end; nullopt: results are appended to it
     bool overwrite = false;
     bool retry_failed = false;
     std::function<std::string(const std::string&)> hash_of_adapter;  // its current hash; empty: no adapter has that name
@@ -27,6 +29,8 @@ struct RunOutput {
     std::int64_t failed_before = 0;  // of `done`
     std::int64_t retried = 0;        // failed before and run again now
     std::int64_t begin_bytes = 0;
+    std::filesystem::path rows;                   // where results are appended
+    std::optional<consumer::PackedOutput> packs;  // what is to be made of them at the end
 };
 
 // Throws consumer::ResumeRefused or UsageError, which say why and what to do, or std::runtime_error for a bad disk.

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "consumer/file/packed_output.h"
+#include "consumer/file/parquet_lines.h"
 #include "consumer/file/sink.h"
 #include "consumer/file/source.h"
 #include "consumer/file/table_csv.h"
@@ -45,6 +47,10 @@ public:
 private:
     void check_flags() const;
     bool is_csv() const { return format_.records == consumer::RecordFormat::csv; }
+    bool can_resume(const RunOutput& output) const;
+    consumer::OutputRow output_row() const;
+    consumer::FileFormat appended_format() const;
+    std::optional<consumer::PackedOutput> packed_output(const consumer::Table* table) const;
     std::optional<TableFlags::Made> make_table(const Settings& settings, const engine::ModelConfig& config, const AdapterFolders& adapters);
     consumer::RunIdentity identity_of(const EngineSetup& setup, const Settings& settings) const;
     std::unique_ptr<consumer::FileSource> make_source(const consumer::Table* table, consumer::RecordSet done) const;
@@ -67,6 +73,7 @@ private:
 
     // Set by run().
     consumer::FileFormat format_;
+    std::optional<consumer::PackedFormat> packing_;
     std::optional<consumer::FileSummary> summary_;
     std::optional<consumer::RecordSet> chosen_;
     std::string topic_;
@@ -101,14 +108,41 @@ void RunCommand::check_flags() const {
     }
     if (!dry_run_ && output_ != "-") require_writable("-o", output_);
     if (from_stdin && sample_ > 0) throw UsageError("--sample spreads over a file: standard input cannot be read twice");
-    if (!output_.empty()) check_output_name(output_);
     table_flags_.check();
+}
+
+bool RunCommand::can_resume(const RunOutput& output) const { return summary_ && (output.journal || packing_); }
+
+// A copy of a Parquet input keeps its columns, so that only the results are to be stored.
+consumer::OutputRow RunCommand::output_row() const {
+    if (packing_ != consumer::PackedFormat::parquet) return consumer::OutputRow::as_input;
+    return format_.records == consumer::RecordFormat::parquet ? consumer::OutputRow::results : consumer::OutputRow::object;
+}
+
+// Of the results as they are appended.
+consumer::FileFormat RunCommand::appended_format() const {
+    const bool is_csv_too = is_csv() && output_row() == consumer::OutputRow::as_input;
+    return {.records = is_csv_too ? consumer::RecordFormat::csv : consumer::RecordFormat::lines, .delimiter = format_.delimiter};
+}
+
+std::optional<consumer::PackedOutput> RunCommand::packed_output(const consumer::Table* table) const {
+    if (!packing_) return std::nullopt;
+    consumer::PackedOutput output{.file = output_, .format = *packing_, .rows = appended_format()};
+    if (packing_ != consumer::PackedFormat::parquet) return output;
+    if (format_.records == consumer::RecordFormat::parquet)
+        output.parquet.input = input_;
+    else
+        output.parquet.columns = table->columns();
+    output.parquet.added = table->added_columns();
+    return output;
 }
 
 std::optional<TableFlags::Made> RunCommand::make_table(const Settings& settings, const engine::ModelConfig& config,
                                                        const AdapterFolders& adapters) {
     if (!table_flags_.is_table()) return std::nullopt;
     std::string header;
+    std::optional<std::vector<std::string>> columns;
+    if (format_.records == consumer::RecordFormat::parquet) columns = consumer::parquet_facts(input_).columns;
     if (is_csv()) {
         auto read = read_csv_header(input_, table_flags_.format(), static_cast<std::size_t>(settings.job_bytes_max.count), format_);
         header = std::move(read.text);
@@ -116,8 +150,14 @@ std::optional<TableFlags::Made> RunCommand::make_table(const Settings& settings,
             std::cerr << fmt::format("{}: the columns are separated by {}\n", input_, consumer::row_of_delimiter(format_.delimiter).plural);
         }
     }
-    auto made =
-        table_flags_.make({.settings = settings, .config = config, .adapters = adapters, .format = format_, .header = std::move(header)});
+    auto made = table_flags_.make({.settings = settings,
+                                   .config = config,
+                                   .adapters = adapters,
+                                   .format = format_,
+                                   .header = std::move(header),
+                                   .columns = std::move(columns),
+                                   .output = output_row()});
+    if (output_row() == consumer::OutputRow::results) format_.columns = made.table.columns_needed();
     std::cerr << made.note;
     return made;
 }
@@ -155,6 +195,7 @@ ExitCode RunCommand::run() {
     if (is_csv() && consumer::is_standard_input(input_)) {
         throw UsageError("a CSV table comes from a file, because its header is read twice: save it to a file first");
     }
+    packing_ = packing_of(output_, table_flags_.is_table(), format_.records);
     topic_ = consumer::is_standard_input(input_) ? "stdin" : std::filesystem::path(input_).filename().string();
     const engine::ModelConfig config = check_folders(settings);
     const AdapterFolders adapters(settings.adapters, base_name_of(settings), config);
@@ -176,7 +217,8 @@ ExitCode RunCommand::run() {
         open_run_output({.output = output_,
                          .resumable = summary_.has_value(),
                          .identity = std::move(identity),
-                         .format = {.records = format_.records, .delimiter = format_.delimiter},
+                         .format = appended_format(),
+                         .packing = packed_output(rows),
                          .overwrite = overwrite_,
                          .retry_failed = retry_failed_,
                          .hash_of_adapter = [&](const std::string& name) { return adapters.resolve(name, consumer::Clock::now()).hash; }});
@@ -204,7 +246,7 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                  output_);
     }
     const auto source = make_source(table, std::exchange(output.done, {}));
-    consumer::FileSink sink({.file = output_, .begin_bytes = output.begin_bytes, .table = table},
+    consumer::FileSink sink({.file = output.rows, .begin_bytes = output.begin_bytes, .table = table},
                             output.journal ? &*output.journal : nullptr);
     const NoCancels no_cancels;
     RunProgress progress(source->backlog(), done_before);
@@ -226,13 +268,14 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
         });
         try {
             pipeline.run();
+            if (output.journal) output.journal->end();
+            if (output.packs && !signals.has_stopped()) consumer::pack_output(*output.packs);
         } catch (const std::exception& error) {
-            if (!output.journal) throw;
+            if (!can_resume(output)) throw;
             throw std::runtime_error(
                 fmt::format("{}\nno result is lost; after fixing this, resume with:\n  {}", error.what(), resume_command()));
         }
     }
-    if (output.journal) output.journal->end();
     progress.finish();
     return sum_up(progress, output, source->empty_cells(), done_before, signals.has_stopped());
 }
@@ -258,14 +301,16 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
     if (stopped) {
         std::cerr << fmt::format("stopped after {} in {}", show_count(total.jobs, "job"),
                                  show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))));
-        std::cerr << (output.journal ? "; resume with:\n  " + resume_command() + "\n" : "; it cannot be resumed without an input file\n");
+        if (output.packs) std::cerr << fmt::format("; {} is written when all are done", output_);
+        std::cerr << (can_resume(output) ? "; resume with:\n  " + resume_command() + "\n"
+                                         : "; it cannot be resumed without an input file\n");
         return ExitCode::failed;
     }
     std::cerr << fmt::format("{} in {}: {}\n", show_count(total.jobs, "job"),
                              show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))), output_);
     if (failed == 0) return ExitCode::done;
     std::cerr << show_count(failed, "job") << " failed; the results say why.";
-    if (output.journal) {
+    if (can_resume(output)) {
         std::cerr << fmt::format(
             " After fixing this, --retry-failed runs these jobs again:\n  {} --retry-failed\n"
             "Do not change the input: put lines that need changing into a file of their own and give another -o.",

@@ -112,9 +112,9 @@ void TableFlags::declare(CLI::App& app) {
     app.add_option("--endpoint", endpoint_, "chat (default where the model has a chat template) or completions")
         ->group(table)
         ->check(CLI::IsMember({"chat", "completions"}));
-    app.add_option("--format", format_.format, "csv, tsv or jsonl (default: by the ending of IN, before .gz or .zst)")
+    app.add_option("--format", format_.format, "csv, tsv, jsonl or parquet (default: by the ending of IN, before .gz or .zst)")
         ->group(table)
-        ->check(CLI::IsMember({"csv", "tsv", "jsonl"}));
+        ->check(CLI::IsMember({"csv", "tsv", "jsonl", "parquet"}));
     app.add_option("--delimiter", format_.delimiter, "between the columns of CSV: , ; | or tab (default: found in the header)")
         ->group(table)
         ->check(CLI::IsMember({",", ";", "|", "tab"}));
@@ -239,6 +239,8 @@ consumer::TableOptions TableFlags::options_of(const MakeArgs& args, RowTask task
     consumer::TableOptions options{.task = task,
                                    .csv = args.format.records == RecordFormat::csv,
                                    .delimiter = args.format.delimiter,
+                                   .columns = args.columns,
+                                   .output = args.output,
                                    .id_column = id_column_,
                                    .prompt_template = read_text_of("--template", template_),
                                    .text_column = given(text_),
@@ -270,7 +272,9 @@ consumer::RunIdentity TableFlags::identity_of(const consumer::TableOptions& opti
                                       {"adapter column", adapter_column_},
                                       {"max tokens", max_tokens_ ? std::to_string(*max_tokens_) : "by default"},
                                       {"temperature", fmt::format("{}", temperature_)},
-                                      {"format", options.csv ? "csv" : "jsonl"},
+                                      {"format", options.csv       ? "csv"
+                                                 : options.columns ? "parquet"
+                                                                   : "jsonl"},
                                       {"result prefix", result_prefix_}};
     // Omitted unless given, so that runs that began before these flags existed can be resumed.
     const auto add = [&](const std::string& name, const std::string& value) {

@@ -37,7 +37,9 @@ public:
         const engine::ModelConfig& config;
         const AdapterFolders& adapters;
         consumer::FileFormat format;
-        std::string header;  // of a CSV table
+        std::string header;                               // of a CSV table
+        std::optional<std::vector<std::string>> columns;  // of a Parquet table
+        consumer::OutputRow output = consumer::OutputRow::as_input;
     };
     struct Made {
         consumer::Table table;
