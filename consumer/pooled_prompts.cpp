@@ -336,10 +336,11 @@ private:
         const auto tokens = std::ssize(prompt.tokens);
         if (tokens == 0) return unexpected(error_at(ErrorCode::empty_prompt, place, fmt::format("field '{}' has no tokens", place)));
         if (tokens > encoder_.context_max()) {
+            const bool is_whole = plan_.work == Work::fill_mask || pairs_;
             return unexpected(
                 error_at(ErrorCode::context_length_exceeded, place,
                          fmt::format("this model takes {} tokens; field '{}' has {}: shorten it{}", encoder_.context_max(), place, tokens,
-                                     plan_.work == Work::fill_mask || pairs_ ? "" : ", or give 'truncate_prompt_tokens': -1")));
+                                     is_whole ? "" : ", or give 'truncate_prompt_tokens': -1 (for a table, --truncate)")));
         }
         if (config_.padding_id && std::ranges::find(prompt.tokens, *config_.padding_id) != prompt.tokens.end()) {
             return unexpected(error_at(ErrorCode::invalid_value, place,

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/model/adapter.h"
 #include "ops/command.h"
 #include "schema/codec.h"
 
@@ -24,27 +23,45 @@ AdapterFolders::AdapterFolders(std::filesystem::path root, std::string base_name
     }
 }
 
-ModelName AdapterFolders::resolve(std::string_view model, consumer::Clock::time_point) const {
-    if (model == "base" || model == base_name_) return {.kind = ModelName::Kind::base, .hash = {}, .folder = {}};
-    const std::size_t mark = model.find('@');
-    const std::string name(model.substr(0, mark));
+const AdapterFolders::Known* AdapterFolders::find(std::string_view model) const {
+    if (model == "base" || model == base_name_) return nullptr;
+    const std::string name(model.substr(0, model.find('@')));
     const std::lock_guard lock(mutex_);
     auto place = known_.find(name);
     if (place == known_.end()) place = known_.emplace(name, inspect(name)).first;
-    const bool is_other =
-        mark != std::string_view::npos && place->second.kind == ModelName::Kind::adapter && model.substr(mark + 1) != place->second.hash;
-    return is_other ? ModelName{} : place->second;
+    return &place->second;
 }
 
-ModelName AdapterFolders::inspect(const std::string& name) const {
+ModelName AdapterFolders::resolve(std::string_view model, consumer::Clock::time_point) const {
+    const Known* known = find(model);
+    if (known == nullptr) return {.kind = ModelName::Kind::base, .hash = {}, .folder = {}};
+    const std::size_t mark = model.find('@');
+    const bool is_other =
+        mark != std::string_view::npos && known->name.kind == ModelName::Kind::adapter && model.substr(mark + 1) != known->name.hash;
+    return is_other ? ModelName{} : known->name;
+}
+
+engine::ModelConfig AdapterFolders::config_with(std::string_view model) const {
+    engine::ModelConfig config = config_;
+    const Known* known = find(model);
+    if (known == nullptr || !known->info || known->info->labels == nullptr) return config;
+    config.labels = known->info->labels;
+    config.head = known->info->head;
+    config.generates = false;
+    config.fills_masks = false;
+    config.embedder.reset();
+    return config;
+}
+
+AdapterFolders::Known AdapterFolders::inspect(const std::string& name) const {
     if (root_.empty() || schema::adapter_name_error(name) || name == "." || name == "..") return {};
     const std::filesystem::path folder = root_ / name;
     if (!std::filesystem::is_directory(folder)) return {};
-    const auto info = engine::inspect_adapter(folder, config_);
-    if (!info) return {.kind = ModelName::Kind::refused, .hash = {}, .folder = {}, .refusal = info.error()};
-    ModelName name{.kind = ModelName::Kind::adapter, .hash = info->hash, .folder = folder};
-    if (info->labels) name.head = {.task = info->head, .labels = std::ssize(info->labels->names)};
-    return name;
+    auto info = engine::inspect_adapter(folder, config_);
+    if (!info) return {.name = {.kind = ModelName::Kind::refused, .hash = {}, .folder = {}, .refusal = info.error()}};
+    ModelName found{.kind = ModelName::Kind::adapter, .hash = info->hash, .folder = folder};
+    if (info->labels) found.head = {.task = info->head, .labels = std::ssize(info->labels->names)};
+    return {.name = std::move(found), .info = *std::move(info)};
 }
 
 std::vector<std::string> AdapterFolders::names() const {

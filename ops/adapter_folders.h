@@ -4,10 +4,12 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "consumer/seams.h"
+#include "engine/model/adapter.h"
 #include "engine/model/model_config.h"
 
 namespace lorry::ops {
@@ -20,14 +22,24 @@ public:
     consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override;
     std::vector<std::string> names() const override;
 
+    // What the model does with an adapter that resolve() accepts: with one that has a head, it classifies and nothing else. `base` is the
+    // model as it is.
+    engine::ModelConfig config_with(std::string_view model) const;
+
 private:
-    consumer::ModelName inspect(const std::string& name) const;
+    struct Known {
+        consumer::ModelName name;
+        std::optional<engine::AdapterInfo> info = std::nullopt;  // of an adapter that can be used
+    };
+    // nullptr: the base model.
+    const Known* find(std::string_view model) const;
+    Known inspect(const std::string& name) const;
 
     const std::filesystem::path root_;
     const std::string base_name_;
     const engine::ModelConfig& config_;
     mutable std::mutex mutex_;
-    mutable std::map<std::string, consumer::ModelName, std::less<>> known_;  // guarded by mutex_
+    mutable std::map<std::string, Known, std::less<>> known_;  // guarded by mutex_; entries never change
 };
 
 // Jobs of a file cannot be cancelled.

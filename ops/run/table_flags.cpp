@@ -289,25 +289,42 @@ consumer::RunIdentity TableFlags::identity_of(const consumer::TableOptions& opti
     return identity;
 }
 
+// What cannot be done with any row. Where a column names adapters, some rows may name one that can do it.
+std::optional<std::string> TableFlags::error_of_task(RowTask task, const consumer::Table& table, const MakeArgs& args) const {
+    using Kind = consumer::ModelName::Kind;
+    consumer::ModelName model = args.adapters.resolve(adapter_, consumer::Clock::now());
+    if (!adapter_column_.empty()) model.kind = Kind::adapter;
+    if (auto error = table.error_of_model(model, args.config)) {
+        const bool needs_head = task == RowTask::classify || task == RowTask::zero_shot || task == RowTask::ner;
+        const bool adapters_may_have_one = needs_head && model.kind == Kind::base && !args.settings.adapters.empty();
+        return adapters_may_have_one ? *error + "; or name an adapter with a head for it with --adapter NAME" : *error;
+    }
+    const engine::ModelConfig own = args.adapters.config_with(adapter_);
+    const bool head_decides = adapter_column_.empty() && own.labels != args.config.labels;
+    return head_decides ? table.error_of_model({.kind = Kind::base, .hash = {}, .folder = {}}, own) : std::nullopt;
+}
+
 TableFlags::Made TableFlags::make(const MakeArgs& args) const {
     check_adapter(args.adapters);
     if (!adapter_column_.empty() && args.settings.adapters.empty()) {
         throw UsageError("--adapter-column names adapters: give the folder that holds them with --adapters DIR");
     }
-    const RowTaskRow& task = consumer::row_of(task_of(args.config));
+    const engine::ModelConfig config = args.adapters.config_with(adapter_);
+    const RowTaskRow& task = consumer::row_of(task_of(config));
     check_flags_of(task);
     consumer::TableOptions options = options_of(args, task.task);
     consumer::RunIdentity identity = identity_of(options);
     consumer::Table table(std::move(options), args.header);
-    consumer::ModelName model = args.adapters.resolve(adapter_, consumer::Clock::now());
-    if (!adapter_column_.empty()) model.kind = consumer::ModelName::Kind::adapter;  // some rows may name one that can do it
-    if (const auto error = table.error_of_model(model, args.config)) {
-        throw UsageError(task.name.empty() ? *error : fmt::format("--task {}: {}", task.name, *error));
+    if (const auto error = error_of_task(task.task, table, args)) {
+        const std::string adapter = adapter_ == "base" ? "" : ", --adapter " + adapter_;
+        throw UsageError(task.name.empty() ? *error : fmt::format("--task {}{}: {}", task.name, adapter, *error));
     }
     const bool is_chosen = task_.empty() && !task.name.empty();
     return {.table = std::move(table),
             .identity = std::move(identity),
-            .note = is_chosen ? fmt::format("the model {}: --task {}\n", consumer::abilities_of(args.config), task.name) : std::string()};
+            .note = is_chosen ? fmt::format("the {} {}: --task {}\n", config.labels == args.config.labels ? "model" : "adapter",
+                                            consumer::abilities_of(config), task.name)
+                              : std::string()};
 }
 
 }  // namespace lorry::ops

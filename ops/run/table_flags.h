@@ -44,7 +44,7 @@ public:
     struct Made {
         consumer::Table table;
         consumer::RunIdentity identity;  // what a resumed run must share
-        std::string note;                // a line for the user: the task that was chosen by the model; may be empty
+        std::string note;                // a line for the user: the task that the model or the adapter chose; may be empty
     };
     // Finds what the rows ask, and that the model can do it.
     Made make(const MakeArgs& args) const;
@@ -59,6 +59,7 @@ private:
     void check_adapter(const AdapterFolders& adapters) const;
     consumer::RowTask task_of(const engine::ModelConfig& config) const;
     void check_flags_of(const consumer::RowTaskRow& task) const;
+    std::optional<std::string> error_of_task(consumer::RowTask task, const consumer::Table& table, const MakeArgs& args) const;
     std::vector<std::string> read_choices() const;
     schema::Json::Object fields() const;
     consumer::TableOptions options_of(const MakeArgs& args, consumer::RowTask task) const;

@@ -113,7 +113,7 @@ TEST(PooledPrompts, ATextThatIsTooLongIsRefusedOrCut) {
     const std::string text = R"("input":"in in in in in in in in in in in in in in in in in in the")";
     EXPECT_EQ(refusal(embedder(), "/v1/embeddings", text),
               "400 context_length_exceeded input: this model takes 20 tokens; field 'input' has 21: shorten it, or give "
-              "'truncate_prompt_tokens': -1");
+              "'truncate_prompt_tokens': -1 (for a table, --truncate)");
     EXPECT_EQ(prepared(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":-1)").requests.front().prompt.size(), 20U);
     EXPECT_EQ(shown(prepared(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":4)")), (Lines{"[CLS] in in [SEP] / 0000"}));
     EXPECT_EQ(shown(prepared(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":4,"truncation_side":"left")")),

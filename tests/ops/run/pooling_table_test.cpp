@@ -3,11 +3,13 @@
 #include <csignal>
 
 #include "tests/ops/run/pooling_fixture.h"
+#include "tests/support/golden_model.h"
 
 namespace lorry::ops {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST_F(PoolingTable, ClassifiesATextColumnWithoutIdsOrATemplate) {
     const TinyEncoder encoder("bert-seq");
@@ -129,6 +131,36 @@ TEST_F(PoolingTable, AWrongTaskOrFlagIsAnErrorBeforeAnythingRuns) {
     EXPECT_THAT(error_of({"--task", "sort", "--text", "text"}), HasSubstr("--task"));
     EXPECT_THAT(refused(TinyEncoder("bert-seq"), "in.csv", {"--task", "zero-shot", "--text", "text", "--choices", "a,b"}),
                 HasSubstr("a label that starts with \"entail\"; this model's head has 3: negative, neutral, positive"));
+}
+
+// Pins: with an adapter that has a head, the base's task was chosen, or a task that the head cannot do was accepted, and every row failed.
+TEST_F(PoolingTable, TheHeadOfAnAdapterDecidesWhatItDoes) {
+    const TinyEncoder encoder("bert");
+    write_text(folder / "in.csv", "id,text\n1,w5\n");
+    std::filesystem::create_directory(folder / "adapters");
+    for (const char* name : {"bert-topics", "bert-ner"}) {
+        const tests::SeededFolder adapter(tests::golden_folder() / "encoder_adapters" / name, "adapter_model.safetensors");
+        std::filesystem::copy(adapter.path(), folder / "adapters" / name, std::filesystem::copy_options::recursive);
+    }
+    const auto flags_of = [&](std::vector<std::string> more) {
+        std::vector<std::string> flags = {"--text", "text", "--adapters", (folder / "adapters").string()};
+        flags.insert(flags.end(), more.begin(), more.end());
+        return flags;
+    };
+    for (const auto& [name, task] : {std::pair("bert-topics", "classify"), std::pair("bert-ner", "ner")}) {
+        const ProgramResult result = run(encoder, "in.csv", "out.csv", flags_of({"--adapter", name, "--overwrite"}));
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_THAT(result.err, HasSubstr("the adapter classifies t"));
+        EXPECT_THAT(result.err, HasSubstr(fmt::format(": --task {}\n", task)));
+    }
+    const auto error_of = [&](const std::vector<std::string>& more) { return refused(encoder, "in.csv", flags_of(more)); };
+    EXPECT_THAT(error_of({"--adapter", "bert-ner", "--task", "classify"}),
+                HasSubstr("--task classify, --adapter bert-ner: this model cannot classify texts; it classifies tokens (/token_cl"));
+    EXPECT_THAT(error_of({"--adapter", "bert-topics", "--task", "embed"}),
+                HasSubstr("--adapter bert-topics: this model cannot make embeddings; it classifies texts"));
+    EXPECT_THAT(error_of({"--adapter", "bert-topics", "--task", "zero-shot", "--choices", "a,b"}), HasSubstr("starts with \"entail\""));
+    EXPECT_THAT(error_of({"--task", "embed", "--dimensions", "999"}), Not(HasSubstr("--adapter")));
+    EXPECT_THAT(error_of({"--task", "classify"}), HasSubstr("; or name an adapter with a head for it with --adapter NAME"));
 }
 
 TEST_F(PoolingTable, CutsLongTextsIfAsked) {
