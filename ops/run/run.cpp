@@ -269,7 +269,10 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
         try {
             pipeline.run();
             if (output.journal) output.journal->end();
-            if (output.packs && !signals.has_stopped()) consumer::pack_output(*output.packs);
+            if (output.packs && !signals.has_stopped()) {
+                std::cerr << fmt::format("writing {}\n", output_);
+                consumer::pack_output(*output.packs);
+            }
         } catch (const std::exception& error) {
             if (!can_resume(output)) throw;
             throw std::runtime_error(

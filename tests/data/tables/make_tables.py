@@ -75,7 +75,7 @@ def write(name, table, **options):
 
 def main():
     table = pyarrow.table({name: pyarrow.array([value(row) for row in ROWS], kind) for name, kind, value, _ in columns()})
-    write("types.parquet", table, row_group_size=4)
+    write("types.parquet", table, row_group_size=4, store_schema=False)
     lines = [{name: json_of(value(row)) for name, _, value, json_of in columns()} for row in ROWS]
     (FOLDER / "types.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 

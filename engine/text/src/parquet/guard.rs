@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::bloom_filter::Sbbf;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -18,13 +18,15 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
+use super::delta::after_integers;
 use super::thrift::{check_schema, page_sizes, PageSizes};
 
 /// Writers aim at 1 MB for a page; DuckDB's have up to 100 MB.
 const PAGE_BYTES_MAX: i64 = 256 << 20;
 /// Runs of equal values take few bytes, so the bytes do not bound them.
-const PAGE_VALUES_MAX: u32 = 1 << 27;
-const PAGE_LIST_VALUES_MAX: u32 = 1 << 24;
+const PAGE_VALUES_MAX: usize = 1 << 27;
+/// A row's lists are in memory as a whole, so their values are bounded more closely: these, and eight for each byte.
+const PAGE_LIST_VALUES: usize = 1 << 22;
 const FOOTER_BYTES_MAX: u64 = 128 << 20;
 const TAIL_BYTES: u64 = 8;
 /// With statistics of its values.
@@ -126,7 +128,8 @@ impl RowGroupReader for Group<'_> {
             headers: Mutex::new(VecDeque::new()),
         };
         let pages = SerializedPageReader::new(Arc::new(chunk), column, self.metadata.num_rows() as usize, None)?;
-        Ok(Box::new(Pages { pages, has_lists: column.column_descr().max_rep_level() > 0 }))
+        let (repetition_max, definition_max) = (column.column_descr().max_rep_level(), column.column_descr().max_def_level());
+        Ok(Box::new(Pages { pages, repetition_max, definition_max }))
     }
 
     fn get_column_bloom_filter(&self, _: usize) -> Option<&Sbbf> {
@@ -222,23 +225,58 @@ fn check_gzip(page: &[u8], sizes: &PageSizes) -> ParquetResult<()> {
 /// Pages with plausible numbers of values.
 struct Pages {
     pages: SerializedPageReader<Chunk>,
-    has_lists: bool,
+    repetition_max: i16,
+    definition_max: i16,
 }
 
 impl Pages {
     fn check(&self, page: &Page) -> ParquetResult<()> {
-        let values = page.num_values();
+        let values = page.num_values() as usize;
         let bytes = page.buffer().len();
-        let is_plausible = match page {
-            Page::DictionaryPage { .. } => values as usize <= bytes.saturating_mul(8),
-            _ if self.has_lists => values <= PAGE_LIST_VALUES_MAX,
-            _ => values <= PAGE_VALUES_MAX,
+        let values_max = match page {
+            Page::DictionaryPage { .. } => bytes,
+            _ if self.repetition_max > 0 => PAGE_LIST_VALUES + bytes.saturating_mul(8),
+            _ => PAGE_VALUES_MAX,
         };
-        if is_plausible {
+        if values > values_max {
+            return Err(refused(format!(
+                "a page of {bytes} bytes claims {values} values, more than are read: write the file with smaller pages"
+            )));
+        }
+        if self.has_good_deltas(page) {
             Ok(())
         } else {
-            Err(refused(format!("a page of {bytes} bytes claims {values} values, more than are read: write the file with smaller pages")))
+            Err(refused("a page claims more values than it has: the file is damaged"))
         }
+    }
+
+    fn has_good_deltas(&self, page: &Page) -> bool {
+        if page.is_dictionary_page() {
+            return true;
+        }
+        let Some(data) = self.values_of(page) else { return false };
+        let after = |data| after_integers(data, page.num_values());
+        match page.encoding() {
+            _ if data.is_empty() => true, // all are null
+            Encoding::DELTA_BINARY_PACKED | Encoding::DELTA_LENGTH_BYTE_ARRAY => after(data).is_some(),
+            Encoding::DELTA_BYTE_ARRAY => after(data).and_then(after).is_some(), // lengths of prefixes, then of suffixes
+            _ => true,
+        }
+    }
+
+    /// What follows the levels of a data page.
+    fn values_of<'a>(&self, page: &'a Page) -> Option<&'a [u8]> {
+        if let Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, .. } = page {
+            return buf.get(*def_levels_byte_len as usize..)?.get(*rep_levels_byte_len as usize..);
+        }
+        let mut rest: &[u8] = page.buffer();
+        for level_max in [self.repetition_max, self.definition_max] {
+            if level_max > 0 {
+                let (length, levels) = rest.split_first_chunk()?;
+                rest = levels.get(u32::from_le_bytes(*length) as usize..)?;
+            }
+        }
+        Some(rest)
     }
 }
 

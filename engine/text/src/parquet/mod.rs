@@ -4,6 +4,7 @@
 mod abi;
 mod columns;
 mod copy;
+mod delta;
 mod guard;
 mod line;
 mod rows;
