@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 
@@ -81,7 +83,72 @@ void add_heads(const ModelConfig& config, ModelLayout& layout) {
                               .in_features = config.fills_masks ? config.embedding_width() : config.hidden});
 }
 
+// Appends the tensors of modules.
+class TensorList {
+public:
+    TensorList(const ModelConfig& config, std::vector<LayoutTensor>& out) : config_(config), out_(out) {}
+
+    void add(std::string name, std::vector<std::int64_t> shape, TensorRole role) {
+        out_.push_back({std::move(name), std::move(shape), role});
+    }
+    // A module that has outputs, the first size of its weight's shape, unless it is transposed.
+    void add_module(const std::string& path, bool bias, std::vector<std::int64_t> shape, TensorRole role, bool transposed = false) {
+        const std::int64_t outputs = transposed ? shape.back() : shape.front();
+        add(path + ".weight", std::move(shape), role);
+        if (bias) add(path + ".bias", {outputs}, TensorRole::vector);
+    }
+    void add_table(const std::string& path, std::int64_t rows) {
+        if (!path.empty()) add(path + ".weight", {rows, config_.embedding_width()}, TensorRole::embedding);
+    }
+    void add_hidden(const HeadModule& head) {
+        if (!head.dense.empty()) add_module(head.dense, head.dense_bias, {head.dense_size, config_.hidden}, TensorRole::projection);
+        if (!head.norm.empty()) add_module(head.norm, head.norm_bias, {head.dense_size}, TensorRole::norm);
+    }
+    void add_output(const HeadModule& head, std::int64_t labels) {
+        add_module(head.output, head.output_bias, {labels, head.dense.empty() ? config_.hidden : head.dense_size}, TensorRole::head_output);
+    }
+
+private:
+    const ModelConfig& config_;
+    std::vector<LayoutTensor>& out_;
+};
+
 }  // namespace
+
+std::int64_t LayoutTensor::elements() const { return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()); }
+
+std::vector<LayoutTensor> tensors_of(const ModelConfig& config, const ModelLayout& layout) {
+    std::vector<LayoutTensor> out;
+    TensorList list(config, out);
+    list.add_table(layout.tokens, config.vocabulary);
+    list.add_table(layout.positions, config.first_position + config.max_positions);
+    list.add_table(layout.types, config.token_types);
+    if (!layout.distance_bias.empty())
+        list.add(layout.distance_bias + ".weight", {config.distance_buckets, config.heads}, TensorRole::vector);
+    if (!layout.relative_positions.empty())
+        list.add(layout.relative_positions + ".weight", {config.disentangled->positions(), config.hidden}, TensorRole::vector);
+    if (!layout.relative_norm.empty()) list.add_module(layout.relative_norm, config.norm_bias, {config.hidden}, TensorRole::norm);
+    if (!layout.convolution.empty()) {
+        list.add_module(layout.convolution, true, {config.hidden, config.hidden, config.convolution->width}, TensorRole::projection);
+    }
+    for (const NormModule& norm : layout.norms) list.add_module(norm.path, norm.bias, {norm.size}, TensorRole::norm);
+    for (const HeadNormModule& norm : layout.head_norms) list.add(norm.path + ".weight", {config.head_dim}, TensorRole::norm);
+    for (const LinearModule& linear : layout.linears) {
+        const bool is_head = linear.projection == Projection::head;
+        if (is_head && config.tied_head) continue;
+        list.add_module(
+            linear.path, linear.bias,
+            linear.transposed ? std::vector{linear.in_features, linear.out_features} : std::vector{linear.out_features, linear.in_features},
+            is_head ? TensorRole::embedding : TensorRole::projection, linear.transposed);
+    }
+    if (config.labels != nullptr && !config.token_score) {
+        const HeadModule& head = *layout.head_for(config.head);
+        list.add_hidden(head);
+        list.add_output(head, std::ssize(config.labels->names));
+    }
+    if (layout.masked) list.add_hidden(*layout.masked);
+    return out;
+}
 
 std::int64_t out_features_of(const ModelConfig& config, Projection projection) {
     switch (projection) {
@@ -176,9 +243,16 @@ bool has_hidden_layer(const ModelLayout& layout, const Checkpoint& checkpoint) {
            checkpoint.find(layout.sequence->dense + ".weight", layout.prefix) != nullptr;
 }
 
-std::vector<std::string> check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
+CheckedTensors check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
+    CheckedTensors checked{.used = tensors_of(config, layout), .unused = {}};
+    if (std::string bias = head_bias_of(config, layout, checkpoint); !bias.empty()) checked.used.push_back({bias, {config.vocabulary}});
+    // Adapters that classify may need a hidden layer which only the base has; ModernBERT's is that of its masked language model, too.
+    const bool is_for_adapters = config.labels == nullptr && has_hidden_layer(layout, checkpoint);
+    if (is_for_adapters && (!layout.masked || layout.masked->dense != layout.sequence->dense))
+        TensorList(config, checked.used).add_hidden(*layout.sequence);
+
     std::set<const Tensor*> asked;
-    const auto need = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+    for (const auto& [name, shape, role] : checked.used) {
         const Tensor* tensor = checkpoint.find(name, layout.prefix);
         if (tensor == nullptr)
             throw std::runtime_error(
@@ -192,46 +266,13 @@ std::vector<std::string> check_checkpoint(const ModelConfig& config, const Model
                                                  tensor->name, tensor->dtype));
         }
         asked.insert(tensor);
-    };
-    const auto need_layer = [&](const std::string& path, bool bias, const std::vector<std::int64_t>& shape) {
-        need(path + ".weight", shape);
-        if (bias) need(path + ".bias", {shape.front()});
-    };
-    const std::int64_t width = config.embedding_width();
-    need(layout.tokens + ".weight", {config.vocabulary, width});
-    if (!layout.positions.empty()) need(layout.positions + ".weight", {config.first_position + config.max_positions, width});
-    if (!layout.types.empty()) need(layout.types + ".weight", {config.token_types, width});
-    if (!layout.distance_bias.empty()) need(layout.distance_bias + ".weight", {config.distance_buckets, config.heads});
-    if (!layout.relative_positions.empty()) need(layout.relative_positions + ".weight", {config.disentangled->positions(), config.hidden});
-    if (!layout.relative_norm.empty()) need_layer(layout.relative_norm, config.norm_bias, {config.hidden});
-    if (!layout.convolution.empty()) need_layer(layout.convolution, true, {config.hidden, config.hidden, config.convolution->width});
-    for (const NormModule& norm : layout.norms) need_layer(norm.path, norm.bias, {norm.size});
-    for (const HeadNormModule& norm : layout.head_norms) need(norm.path + ".weight", {config.head_dim});
-    for (const LinearModule& linear : layout.linears) {
-        if (linear.projection == Projection::head && config.tied_head) continue;
-        need(linear.path + ".weight", linear.transposed ? std::vector{linear.in_features, linear.out_features}
-                                                        : std::vector{linear.out_features, linear.in_features});
-        if (linear.bias) need(linear.path + ".bias", {linear.out_features});
     }
-
-    const auto need_head = [&](const HeadModule& head, std::int64_t labels) {
-        if (!head.dense.empty()) need_layer(head.dense, head.dense_bias, {head.dense_size, config.hidden});
-        if (!head.norm.empty()) need_layer(head.norm, head.norm_bias, {head.dense_size});
-        if (labels > 0) need_layer(head.output, head.output_bias, {labels, head.dense.empty() ? config.hidden : head.dense_size});
-    };
-    if (config.labels != nullptr && !config.token_score) need_head(*layout.head_for(config.head), std::ssize(config.labels->names));
-    if (layout.masked) need_head(*layout.masked, 0);
-    if (const std::string bias = head_bias_of(config, layout, checkpoint); !bias.empty()) need(bias, {config.vocabulary});
-    // Adapters that classify may need a hidden layer which only the base has.
-    if (config.labels == nullptr && has_hidden_layer(layout, checkpoint)) need_head(*layout.sequence, 0);
-
     const std::string head = layout.head() != nullptr ? layout.head()->path + ".weight" : std::string();
-    std::vector<std::string> unused;
     for (const Tensor& tensor : checkpoint.tensors()) {
         const bool tied_copy = config.tied_head && tensor.name == head;
-        if (!asked.contains(&tensor) && !tied_copy && !is_ignored_buffer(tensor.name)) unused.push_back(tensor.name);
+        if (!asked.contains(&tensor) && !tied_copy && !is_ignored_buffer(tensor.name)) checked.unused.push_back(tensor.name);
     }
-    return unused;
+    return checked;
 }
 
 }  // namespace lorry::engine

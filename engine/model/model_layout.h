@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,17 @@ struct ModelLayout {
 
 ModelLayout layout_of(const ModelConfig& config);
 
+// What a tensor of a checkpoint is used for.
+enum class TensorRole : std::uint8_t { embedding, projection, norm, head_output, vector };
+struct LayoutTensor {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    TensorRole role = TensorRole::vector;
+    std::int64_t elements() const;
+};
+// All tensors that every checkpoint of this config has. CheckedTensors says what else some have.
+std::vector<LayoutTensor> tensors_of(const ModelConfig& config, const ModelLayout& layout);
+
 // Width of a projection's output: the sum over its modules.
 std::int64_t out_features_of(const ModelConfig& config, Projection projection);
 
@@ -101,8 +113,14 @@ std::string head_bias_of(const ModelConfig& config, const ModelLayout& layout, c
 // Whether the checkpoint has the hidden layer of a sequence classifier, with which adapters may classify (BERT's pooler).
 bool has_hidden_layer(const ModelLayout& layout, const Checkpoint& checkpoint);
 
+// What a model makes of a checkpoint's tensors.
+struct CheckedTensors {
+    // tensors_of(), the bias of a masked language model's head, and the hidden layer that only adapters use.
+    std::vector<LayoutTensor> used;
+    std::vector<std::string> unused;  // names, without those of buffers that transformers ignores, too
+};
 // Checks that the checkpoint has every tensor of the layout in the right shape and a float dtype. Throws std::runtime_error that names
-// file, tensor and both shapes. Returns the names of unused tensors, except buffers that transformers ignores, too.
-std::vector<std::string> check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint);
+// file, tensor and both shapes.
+CheckedTensors check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint);
 
 }  // namespace lorry::engine

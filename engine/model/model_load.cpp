@@ -371,21 +371,11 @@ ModelReport inspect_model(const std::filesystem::path& folder, std::optional<Poo
     const ModelLayout layout = layout_of(report.config);
     const Checkpoint checkpoint(folder);
     untie_own_head(report.config, layout, checkpoint);
-    report.unused_tensors = check_checkpoint(report.config, layout, checkpoint);
-    const ModelConfig& config = report.config;
-    const std::int64_t positions = layout.positions.empty() ? 0 : config.first_position + config.max_positions;
-    report.embedding_parameters = (config.vocabulary + positions + config.token_types) * config.embedding_width();
-    report.parameters = report.embedding_parameters;
-    for (const NormModule& norm : layout.norms) report.parameters += (norm.bias ? 2 : 1) * norm.size;
-    report.parameters += static_cast<std::int64_t>(layout.head_norms.size()) * config.head_dim;
-    if (config.disentangled)
-        report.parameters += (config.disentangled->positions() + (config.disentangled->has_norm ? 2 : 0)) * config.hidden;
-    if (config.convolution) report.parameters += (config.convolution->width * config.hidden + 1) * config.hidden;
-    for (const LinearModule& linear : layout.linears) {
-        if (linear.projection == Projection::head && config.tied_head) continue;
-        const std::int64_t weights = linear.out_features * linear.in_features;
-        report.parameters += weights + (linear.bias ? linear.out_features : 0);
-        if (role_of(linear.projection) == kernels::WeightRole::embedding) report.embedding_parameters += weights;
+    CheckedTensors checked = check_checkpoint(report.config, layout, checkpoint);
+    report.unused_tensors = std::move(checked.unused);
+    for (const LayoutTensor& tensor : checked.used) {
+        report.parameters += tensor.elements();
+        if (tensor.role == TensorRole::embedding) report.embedding_parameters += tensor.elements();
     }
     return report;
 }

@@ -60,7 +60,11 @@ constexpr std::array shapes = {
 
 constexpr std::uint16_t bfloat16_one = 0x3F80;
 
-enum class Fill : std::uint8_t { random, ones };
+enum class Fill : std::uint8_t {
+    random,
+    ones,
+    spread,  // random, and larger: the outputs of a classification head, so that its classes' probabilities differ as a trained model's do
+};
 struct NamedTensor {
     std::string name;
     std::vector<std::int64_t> shape;
@@ -81,9 +85,8 @@ std::int64_t elements_of(const NamedTensor& tensor) {
 std::int64_t bytes_of(const NamedTensor& tensor) { return elements_of(tensor) * 2; }
 
 // A bfloat16 number of either sign with a magnitude around 0.02, as in freshly initialized models: 16 random bits give the sign, the
-// fraction and one of three exponents.
-std::uint16_t random_weight(std::uint16_t bits) {
-    constexpr std::uint16_t exponent_first = 120;  // 2^-7
+// fraction and one of three exponents, of which `exponent_first` is the smallest.
+std::uint16_t random_weight(std::uint16_t bits, std::uint16_t exponent_first) {
     const auto exponent = static_cast<std::uint16_t>(exponent_first + (bits >> 7 & 0x3F) % 3);
     return static_cast<std::uint16_t>((bits & 0x8000U) | static_cast<unsigned>(exponent << 7) | (bits & 0x7FU));
 }
@@ -109,6 +112,8 @@ bool write_safetensors(const WeightFile& file) {
 
     std::vector<std::uint16_t> piece;
     constexpr std::int64_t piece_max = 1 << 18;
+    constexpr std::uint16_t small = 120;   // 2^-7
+    constexpr std::uint16_t spread = 124;  // 2^-3
     for (const NamedTensor& tensor : file.tensors) {
         std::mt19937_64 random(tensor.seed);
         for (std::int64_t left = elements_of(tensor); left > 0; left -= std::ssize(piece)) {
@@ -116,7 +121,9 @@ bool write_safetensors(const WeightFile& file) {
             std::uint64_t bits = 0;
             for (std::size_t i = 0; i < piece.size(); ++i) {
                 bits = i % 4 == 0 ? random() : bits >> 16;
-                piece[i] = tensor.fill == Fill::ones ? bfloat16_one : random_weight(static_cast<std::uint16_t>(bits));
+                piece[i] = tensor.fill == Fill::ones
+                               ? bfloat16_one
+                               : random_weight(static_cast<std::uint16_t>(bits), tensor.fill == Fill::spread ? spread : small);
             }
             out.write(reinterpret_cast<const char*>(piece.data()), static_cast<std::streamsize>(piece.size() * 2));
         }
@@ -190,26 +197,25 @@ std::string config_of(const RandomModel& model) {
     return config.dump();
 }
 
-std::vector<NamedTensor> tensors_of(const engine::ModelConfig& config, const engine::ModelLayout& layout) {
+Fill fill_of(engine::TensorRole role) {
+    switch (role) {
+        case engine::TensorRole::norm: return Fill::ones;
+        case engine::TensorRole::head_output: return Fill::spread;
+        case engine::TensorRole::embedding:
+        case engine::TensorRole::projection:
+        case engine::TensorRole::vector: return Fill::random;
+    }
+    CHECK(false, "every role has values");
+}
+
+std::vector<NamedTensor> tensors_of(const engine::ModelConfig& config) {
     std::vector<NamedTensor> tensors;
-    const auto add = [&](std::string name, std::vector<std::int64_t> shape, Fill fill = Fill::random) {
-        tensors.push_back({std::move(name), std::move(shape), fill, tensors.size()});
-    };
-    add(layout.tokens + ".weight", {config.vocabulary, config.hidden});
-    if (!layout.positions.empty()) add(layout.positions + ".weight", {config.max_positions, config.hidden});
-    for (const engine::NormModule& norm : layout.norms) {
-        add(norm.path + ".weight", {config.hidden}, Fill::ones);
-        if (norm.bias) add(norm.path + ".bias", {config.hidden});
-    }
-    for (const engine::HeadNormModule& norm : layout.head_norms) add(norm.path + ".weight", {config.head_dim}, Fill::ones);
-    for (const engine::LinearModule& linear : layout.linears) {
-        if (linear.projection == engine::Projection::head && config.tied_head) continue;
-        add(linear.path + ".weight", linear.transposed ? std::vector{linear.in_features, linear.out_features}
-                                                       : std::vector{linear.out_features, linear.in_features});
-        if (linear.bias) add(linear.path + ".bias", {linear.out_features});
-    }
+    for (engine::LayoutTensor& tensor : engine::tensors_of(config, engine::layout_of(config)))
+        tensors.push_back({std::move(tensor.name), std::move(tensor.shape), fill_of(tensor.role), tensors.size()});
     return tensors;
 }
+
+engine::ModelConfig parsed(const std::string& config_json) { return engine::ModelConfig::parse(config_json, "", "config.json"); }
 
 }  // namespace
 
@@ -219,24 +225,22 @@ std::vector<std::string> random_model_names() {
     return names;
 }
 
-engine::ModelConfig random_model_config(std::string_view name) {
-    return engine::ModelConfig::parse(shape_of(name).config, "", std::string(name));
-}
+engine::ModelConfig random_model_config(std::string_view name) { return parsed(shape_of(name).config); }
 
 std::int64_t random_model_bytes(const RandomModel& model) {
-    const engine::ModelConfig config = engine::ModelConfig::parse(config_of(model), "", model.name);
     std::int64_t bytes = 0;
-    for (const NamedTensor& tensor : tensors_of(config, engine::layout_of(config))) bytes += bytes_of(tensor);
+    for (const NamedTensor& tensor : tensors_of(parsed(config_of(model)))) bytes += bytes_of(tensor);
     return bytes;
 }
 
-void write_random_model(const RandomModel& model, const std::filesystem::path& folder) {
-    const std::string config_text = config_of(model);
-    const engine::ModelConfig config = engine::ModelConfig::parse(config_text, "", model.name);
+void write_random_model(const RandomModel& model, const std::filesystem::path& folder) { write_random_model(config_of(model), folder); }
+
+void write_random_model(const std::string& config_json, const std::filesystem::path& folder) {
+    const engine::ModelConfig config = parsed(config_json);
     std::filesystem::create_directories(folder);
-    write_text(folder / "config.json", config_text);
+    write_text(folder / "config.json", config_json);
     write_text(folder / "tokenizer.json", made_up_tokenizer(config.vocabulary));
-    write_shards(folder, tensors_of(config, engine::layout_of(config)));
+    write_shards(folder, tensors_of(config));
 }
 
 void write_random_adapters(const std::filesystem::path& model_folder, std::int64_t count, std::int64_t distinct,

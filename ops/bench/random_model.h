@@ -32,6 +32,9 @@ std::int64_t random_model_bytes(const RandomModel& model);
 // Writes config.json, tokenizer.json (made-up words) and weights (bfloat16, in shards with an index), identical on any number of
 // processors. Throws UsageError for an unknown name, std::runtime_error when the folder cannot be written.
 void write_random_model(const RandomModel& model, const std::filesystem::path& folder);
+// The same for the shape that a config.json describes, which may also be an encoder's with a classification head. Throws std::runtime_error
+// if it cannot be used.
+void write_random_model(const std::string& config_json, const std::filesystem::path& folder);
 
 // Writes `count` PEFT LoRAs for all linear modules of the model in `model_folder`, cycling through `ranks`, as folder/lora-0 …. From number
 // `distinct` on they share the weights of earlier ones (as hard links, so that thousands fit on a disk), with configs that differ.

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "engine/files.h"
 #include "engine/model/model.h"
+#include "engine/model/model_layout.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/seeded_model.h"
 
@@ -111,6 +114,25 @@ TEST_P(GoldenEncoder, GivesTheSameBitsAloneAndPacked) {
         EXPECT_EQ(alone.front(), packed[i]) << "case " << i;
         EXPECT_EQ(backwards[wanted.size() - 1 - i], packed[i]) << "case " << i;
     }
+}
+
+// Pins: the tensors of heads, of relative positions and of convolutions were checked, but not weighed.
+TEST_P(GoldenEncoder, CountsEachTensorOnceAsUsedOrUnused) {
+    const engine::Model& model = base_.model();
+    const engine::CheckedTensors checked = engine::check_checkpoint(model.config(), model.layout(), model.checkpoint());
+    std::int64_t used = 0;
+    for (const engine::LayoutTensor& tensor : checked.used) used += tensor.elements();
+    std::int64_t all = 0;
+    for (const engine::Tensor& tensor : model.checkpoint().tensors()) {
+        const bool is_tied_copy =
+            model.config().tied_head && model.layout().head() != nullptr && tensor.name == model.layout().head()->path + ".weight";
+        if (!is_tied_copy && std::ranges::find(checked.unused, tensor.name) == checked.unused.end())
+            all += std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>());
+    }
+    EXPECT_EQ(used, all);
+    // As float32, at least; the checkpoint's first rows of positions may be unused.
+    const std::int64_t unused_rows = model.config().first_position * model.config().embedding_width();
+    EXPECT_GE(model.weight_bytes(), 4 * static_cast<std::size_t>(used - unused_rows));
 }
 
 class GoldenEncoderAdapter : public testing::TestWithParam<std::string> {

@@ -477,7 +477,7 @@ TEST(Bench, ARandomModelsSizeIsKnownBeforeItIsWritten) {
 // Pins: a model in several files, written by several threads at a time, is read as one.
 TEST(Bench, ARandomModelHasTheLayersThatWereAskedFor) {
     const tests::TempFolder folder;
-    write_random_model({.name = "stories42m", .layers = 2}, folder.path());
+    write_random_model(RandomModel{.name = "stories42m", .layers = 2}, folder.path());
     const engine::ModelReport report = engine::inspect_model(folder.path());
     EXPECT_EQ(report.config.layers, 2);
     EXPECT_EQ(2 * report.parameters, random_model_bytes({.name = "stories42m", .layers = 2}));
