@@ -369,18 +369,8 @@ std::span<const AdapterRows> Transformer::adapters_within(std::span<const Adapte
 }
 
 std::size_t Transformer::weight_bytes() const {
-    const ModelWeights& weights = parts_.weights;
-    std::size_t total = weights.tokens->bytes() + weights.vectors.bytes() + rope_.bytes();
-    for (const auto* const weight :
-         {weights.positions.get(), weights.types.get(), weights.head.get(), weights.embedding_projection.weight.get(),
-          weights.convolution.weight.get(), weights.before_head.linear.weight.get(), weights.classifier.hidden.linear.weight.get(),
-          weights.classifier.output.weight.get()})
-        if (weight != nullptr) total += weight->bytes();
-    for (const Layer& layer : weights.layers) {
-        total += layer.qkv.weight->bytes() + layer.output.weight->bytes() + layer.gate_up.weight->bytes() + layer.down.weight->bytes();
-        if (layer.positions.weight != nullptr) total += layer.positions.weight->bytes();
-    }
-    return total;
+    const std::size_t tables = rope_.bytes() + (window_rope_ ? window_rope_->bytes() : 0);
+    return parts_.weights.matrix_bytes + parts_.weights.vectors.bytes() + tables;
 }
 
 std::size_t Transformer::step_bytes(std::int64_t rows, std::int64_t sample_rows) const {

@@ -69,9 +69,9 @@ public:
 
     virtual const ModelConfig& config() const = 0;
     virtual kernels::KvShape kv_shape() const = 0;
-    virtual std::size_t weight_bytes() const = 0;
+    virtual std::size_t weight_bytes() const = 0;  // of all that was loaded, and of the tables of rope
     // The least that a step with `rows` rows and `sample_rows` rows of logits reads of the weights: each matrix once, and a row of each
-    // table (embeddings, positions, rope) for each row. Norms and biases are small and left out.
+    // table (embeddings, positions, rope) for each row. Norms, biases, and what only encoders have are left out.
     virtual std::size_t step_bytes(std::int64_t rows, std::int64_t sample_rows) const;
     // xxh128 (hex) of config.json, generation_config.json and the weight files' headers and sizes: part of system_fingerprint.
     virtual const std::string& fingerprint() const = 0;

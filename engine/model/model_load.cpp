@@ -15,10 +15,34 @@ namespace lorry::engine {
 namespace {
 
 // Packs the tensors of a checkpoint that was checked against the layout.
+// Adds up what it packs.
+class WeighingPacker final : public kernels::Packer {
+public:
+    explicit WeighingPacker(kernels::Packer& packer) : packer_(packer) {}
+
+    std::unique_ptr<kernels::Buffer> allocate(std::size_t bytes) override { return packer_.allocate(bytes); }
+    void upload(void* to, std::span<const std::byte> from) override { packer_.upload(to, from); }
+    std::size_t matrix_bytes() const { return matrix_bytes_; }
+
+protected:
+    std::unique_ptr<kernels::PackedWeight> do_pack_weight(std::span<const kernels::WeightPart> parts, kernels::WeightRole role) override {
+        auto packed = packer_.pack_weight(parts, role);
+        matrix_bytes_ += packed->bytes();
+        return packed;
+    }
+    std::unique_ptr<kernels::PackedLora> do_pack_lora(std::span<const kernels::LoraPart>) override {
+        CHECK(false, "only adapters have low-rank updates");
+    }
+
+private:
+    kernels::Packer& packer_;
+    std::size_t matrix_bytes_ = 0;
+};
+
 class ModelLoader {
 public:
     ModelLoader(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint, kernels::Backend& backend)
-        : config_(config), layout_(layout), checkpoint_(checkpoint), backend_(backend) {}
+        : config_(config), layout_(layout), checkpoint_(checkpoint), backend_(backend), packer_(backend) {}
 
     ModelWeights load() {
         ModelWeights out(backend_);
@@ -58,6 +82,7 @@ public:
         if (!layout_.convolution.empty()) load_convolution(out);
         load_heads(out);
         return out;
+        out.matrix_bytes = packer_.matrix_bytes();
     }
 
 private:
@@ -82,18 +107,18 @@ private:
 
     void load_heads(ModelWeights& out) {
         const FindTensor find = [this](const std::string& name) { return checkpoint_.find(name, layout_.prefix); };
-        if (layout_.masked) out.before_head = pack_hidden(*layout_.masked, find, backend_, out.vectors);
+        if (layout_.masked) out.before_head = pack_hidden(*layout_.masked, find, packer_, out.vectors);
         if (const std::string bias = head_bias_of(config_, layout_, checkpoint_); !bias.empty())
             out.head_bias = out.vectors.add(values(bias));
         const PoolingTask task = config_.labels != nullptr ? config_.head : PoolingTask::classify;
         const HeadModule* const head = layout_.head_for(task);
         if (head != nullptr && can_pool(backend_)) {
             out.classifier.task = task;
-            out.classifier.hidden = pack_hidden(*head, find, backend_, out.vectors);
+            out.classifier.hidden = pack_hidden(*head, find, packer_, out.vectors);
             if (config_.token_score) {
                 out.classifier.output.weight = pack_token_score(*config_.token_score);
             } else if (config_.labels != nullptr) {
-                out.classifier.output = pack_output(*head, find, backend_, out.vectors);
+                out.classifier.output = pack_output(*head, find, packer_, out.vectors);
             }
             out.classifier.labels = config_.labels;
         }
@@ -122,7 +147,7 @@ private:
         need("linear.weight", {config.out_features, config.in_features});
         if (config.bias) need("linear.bias", {config.out_features});
         HiddenLayer layer = pack_hidden(
-            module, [&](const std::string& name) { return own.find(name, ""); }, backend_, vectors);
+            module, [&](const std::string& name) { return own.find(name, ""); }, packer_, vectors);
         layer.activation = config.activation;
         return layer;
     }
@@ -173,7 +198,7 @@ private:
     }
 
     std::unique_ptr<kernels::PackedWeight> pack(std::span<const kernels::WeightPart> parts, kernels::WeightRole role) {
-        auto packed = backend_.pack_weight(parts, role);
+        auto packed = packer_.pack_weight(parts, role);
         aligned_.clear();
         return packed;
     }
@@ -231,6 +256,7 @@ private:
     const Checkpoint& checkpoint_;
     kernels::Backend& backend_;
     std::vector<std::unique_ptr<std::byte[]>> aligned_;
+    WeighingPacker packer_;
 };
 
 }  // namespace

@@ -89,6 +89,7 @@ struct ModelWeights {
     VectorStore vectors;
 };
 
+    std::size_t matrix_bytes = 0;  // of all packed weights
 // A tensor in the form that pack_weight takes. If its bytes are not aligned in the file, they are copied to `aligned`.
 kernels::WeightPart weight_part(const Tensor& tensor, std::int64_t out_features, std::int64_t in_features, bool transposed,
                                 std::vector<std::unique_ptr<std::byte[]>>& aligned);
