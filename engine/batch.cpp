@@ -158,8 +158,8 @@ void Batch::add_pooled_rows(BatchEntry& entry, std::int64_t row_begin) {
         entry.fills = true;
         return;
     }
-    const std::int64_t first = sequence.pooled_rows == PooledRows::last ? row_begin + entry.rows - 1 : row_begin;
-    const std::int64_t count = sequence.pooled_rows == PooledRows::all ? entry.rows : 1;
+    const std::int64_t first = sequence.pooled_rows() == PooledRows::last ? row_begin + entry.rows - 1 : row_begin;
+    const std::int64_t count = sequence.pooled_rows() == PooledRows::all ? entry.rows : 1;
     entry.text = texts_.size();
     texts_.push_back({.row_begin = std::ssize(sampled_), .row_count = count, .task = *request.pooling, .adapter = sequence.adapter});
     for (std::int64_t row = first; row < first + count; ++row) sampled_.push_back(static_cast<std::int32_t>(row));

@@ -43,6 +43,15 @@ EngineOptions with_limits_of(EngineOptions options, const Model& model) {
     return options;
 }
 
+TextRows text_rows_of(const Request& request, const ModelConfig& config) {
+    TextRows rows;
+    if (!request.pooling) return rows;
+    if (*request.pooling == PoolingTask::embed || *request.pooling == PoolingTask::classify)
+        rows.pooled = rows_of(*request.pooling, config);
+    rows.whole = config.is_encoder || *request.pooling == PoolingTask::fill_mask || rows.pooled != PooledRows::last;
+    return rows;
+}
+
 // What the next step does, and the sequences that it concerns. Kept between steps for the capacity of its vectors.
 struct Plan {
     StepPlan step;                       // its indices refer to these:
@@ -426,14 +435,11 @@ void Engine::Implementation::submit(Request request) {
     const std::string_view adapter = request.adapter ? std::string_view(request.adapter->hash) : std::string_view();
     const std::int64_t rope_tokens = model.kv_depends_on_prompt_length(prompt_tokens) ? prompt_tokens : 0;
     const BlockHash root = root_hash(adapter, request.prefix_scope, rope_tokens);
-    const auto [place, fresh] = sequences.try_emplace(id, std::move(request), arrivals++, root, tokenizer);
+    const TextRows text_rows = text_rows_of(request, model.config());
+    const auto [place, fresh] = sequences.try_emplace(id, std::move(request), arrivals++, root, tokenizer, text_rows);
     CHECK(fresh, "request ids are unique");
     Sequence& sequence = place->second;
-    if (const auto& task = sequence.request().pooling) {
-        if (*task == PoolingTask::embed || *task == PoolingTask::classify) sequence.pooled_rows = rows_of(*task, model.config());
-        sequence.whole = model.config().is_encoder || *task == PoolingTask::fill_mask || sequence.pooled_rows != PooledRows::last;
-    }
-    if (sequence.whole) check_whole(sequence);
+    if (sequence.is_whole()) check_whole(sequence);
     if (sequence.is_complete() || sequence.result.error) {
         complete_at_submit.push_back(id);
         return;

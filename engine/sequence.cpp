@@ -17,11 +17,13 @@ const SharedDrawing& default_drawing() {
 
 const char* name_of(FinishReason reason) { return reason == FinishReason::stop ? "stop" : "length"; }
 
-Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash& root, const Tokenizer& tokenizer)
+Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash& root, const Tokenizer& tokenizer,
+                   const TextRows& text_rows)
     : tokens(std::move(request.prompt)),
       arrival(arrival_order),
       request_(std::move(request)),
       prompt_size_(tokens.size()),
+      text_rows_(text_rows),
       root_(root),
       detokenizer_(tokenizer, request_.drawing->sampling.skip_special_tokens),
       matcher_(request_.drawing->sampling.stop, request_.drawing->sampling.include_stop_text) {
@@ -57,7 +59,7 @@ std::span<const BlockHash> Sequence::blocks_between(std::int64_t from, std::int6
 }
 
 std::int64_t Sequence::reusable_tokens() const {
-    if (whole) return 0;
+    if (is_whole()) return 0;
     const std::int64_t all_but_last = known() - 1;
     const SequenceView seen = view();
     return std::max<std::int64_t>(0, seen.score_begin ? std::min(all_but_last, *seen.score_begin) : all_but_last);
@@ -71,7 +73,7 @@ SequenceView Sequence::view() const {
     view.computed = launched();
     view.blocks = static_cast<std::int64_t>(blocks.size());
     view.samples = draws() || !request_.final_targets.empty();
-    view.whole = whole;
+    view.whole = is_whole();
     view.mask_rows = std::ssize(request_.mask_positions);
     if (request_.score_begin) {
         // After a preemption, rows whose scores are known are not scored again.
