@@ -83,7 +83,7 @@ struct Engine::Implementation {
           options(with_limits_of(the_options, model)),
           cache(backend.make_kv_cache(model.kv_shape(), kv_blocks(options, backend, model), options.adapter_bytes)),
           pool(cache->blocks(), backend.block_size()),
-          context_max(std::min(std::min(model.config().max_positions, model.config().max_sequence.value_or(model.config().max_positions)),
+          context_max(std::min(model.config().context_limit(),
                                model.config().is_encoder ? options.step_rows_max : pool.total() * pool.block_size())),
           limits{.rows = options.step_rows_max,
                  .sample_rows = options.sample_rows_max(),

@@ -160,7 +160,7 @@ RopeConfig read_rope(const Section& config, const std::string& file, std::int64_
 }
 
 // The longest sequence in tokens. The scaled kinds go beyond the context that the base model was trained with.
-std::int64_t context_limit(const Section& config, const RopeConfig& rope, std::int64_t max_positions) {
+std::int64_t scaled_positions(const Section& config, const RopeConfig& rope, std::int64_t max_positions) {
     const auto scaled = [&](std::int64_t positions) {
         const double tokens = static_cast<double>(positions) * rope.factor;
         if (tokens <= static_cast<double>(size_max)) return static_cast<std::int64_t>(tokens);
@@ -390,7 +390,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
         case Rope::none: break;
         case Rope::one:
             out.rope = read_rope(config, file, out.max_positions);
-            out.max_positions = context_limit(config, out.rope, out.max_positions);
+            out.max_positions = scaled_positions(config, out.rope, out.max_positions);
             break;
         case Rope::by_window:
             out.rope = {.kind = RopeConfig::Kind::standard,

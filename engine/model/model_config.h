@@ -1,6 +1,7 @@
 // A checkpoint's config.json, read and checked: the one description of a model's shape. Used by everything that depends on the model.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -143,6 +144,8 @@ struct ModelConfig {
     std::optional<std::int64_t> max_sequence;  // of a text in tokens, if that is less than max_positions (sentence_bert_config.json)
 
     bool has_vocabulary_head() const { return generates || fills_masks; }
+    // The most tokens of a text.
+    std::int64_t context_limit() const { return std::min(max_positions, max_sequence.value_or(max_positions)); }
     std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden; }
 
     // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error that names

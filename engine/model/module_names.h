@@ -95,7 +95,7 @@ inline constexpr ModuleNames llama_names{.prefix = "model.",
                                          .tokens_head = {.output = "score"}};
 
 // BERT and the families whose layers have its names.
-constexpr ModuleNames bert_like(const char* prefix) {
+constexpr ModuleNames bert_layers(const char* prefix) {
     return {.prefix = prefix,
             .tokens = "embeddings.word_embeddings",
             .positions = "embeddings.position_embeddings",
@@ -118,7 +118,7 @@ inline constexpr HeadNames roberta_masked{.output = "lm_head.decoder",
                                           .bias = "lm_head.bias"};
 
 inline constexpr ModuleNames bert_names = [] {
-    ModuleNames names = bert_like("bert.");
+    ModuleNames names = bert_layers("bert.");
     names.sequence = {.output = "classifier", .dense = "bert.pooler.dense"};
     names.tokens_head = plain_head;
     names.masked = {.output = "cls.predictions.decoder",
@@ -129,14 +129,14 @@ inline constexpr ModuleNames bert_names = [] {
     return names;
 }();
 inline constexpr ModuleNames roberta_names = [] {
-    ModuleNames names = bert_like("roberta.");
+    ModuleNames names = bert_layers("roberta.");
     names.sequence = roberta_sequence;
     names.tokens_head = plain_head;
     names.masked = roberta_masked;
     return names;
 }();
 inline constexpr ModuleNames electra_names = [] {
-    ModuleNames names = bert_like("electra.");
+    ModuleNames names = bert_layers("electra.");
     names.embedding_projection = "embeddings_project";
     names.sequence = {.output = "classifier.out_proj", .dense = "classifier.dense", .activation = HeadActivation::gelu};
     names.tokens_head = plain_head;
@@ -148,7 +148,7 @@ inline constexpr ModuleNames electra_names = [] {
     return names;
 }();
 inline constexpr ModuleNames mpnet_names = [] {
-    ModuleNames names = bert_like("mpnet.");
+    ModuleNames names = bert_layers("mpnet.");
     names.types = nullptr;
     names.distance_bias = "encoder.relative_attention_bias";
     names.attention_norm = "attention.LayerNorm";
@@ -160,7 +160,7 @@ inline constexpr ModuleNames mpnet_names = [] {
     return names;
 }();
 inline constexpr ModuleNames deberta_names = [] {
-    ModuleNames names = bert_like("deberta.");
+    ModuleNames names = bert_layers("deberta.");
     names.embedding_projection = "embeddings.embed_proj";
     names.projects_first = true;
     names.relative_positions = "encoder.rel_embeddings";
