@@ -3,6 +3,8 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "engine/block_pool.h"
@@ -14,23 +16,23 @@
 
 namespace lorry::engine {
 
-class Sequence {
-public:
 // How steps compute a text that is pooled.
 struct TextRows {
     PooledRows pooled = PooledRows::all;  // the tokens whose hidden states are wanted
     bool whole = false;                   // one step must compute all tokens
 };
 
+class Sequence {
+public:
     Sequence(Request request, std::uint64_t arrival, const BlockHash& root, const Tokenizer& tokenizer, const TextRows& text_rows = {});
 
     const Request& request() const { return request_; }  // without its prompt, which is in `tokens`
     RequestId id() const { return request_.id; }
     const std::string& adapter_hash() const;  // empty: base
-    std::span<const TokenId> prompt() const { return std::span(tokens).first(prompt_size_); }
-    std::span<const TokenId> output() const { return std::span(tokens).subspan(prompt_size_); }
     PooledRows pooled_rows() const { return text_rows_.pooled; }
     bool is_whole() const { return text_rows_.whole; }
+    std::span<const TokenId> prompt() const { return std::span(tokens).first(prompt_size_); }
+    std::span<const TokenId> output() const { return std::span(tokens).subspan(prompt_size_); }
     std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(prompt_size_); }
     bool draws() const { return request_.max_tokens > 0; }
     // How many tokens are to be computed: all known ones, unless nothing is drawn or scored after them.
@@ -76,9 +78,9 @@ private:
 
     Request request_;
     std::size_t prompt_size_;
+    TextRows text_rows_;
     mutable std::vector<BlockHash> chain_;  // a cache for chain()
     BlockHash root_;
-    TextRows text_rows_;
     Detokenizer detokenizer_;
     StopMatcher matcher_;
     std::int64_t characters_ = 0;           // of the text of the drawn tokens

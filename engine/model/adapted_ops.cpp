@@ -3,6 +3,8 @@
 
 namespace lorry::engine {
 
+using kernels::Matrix;
+
 void AdaptedOps::normalize(const NormCall& call) {
     const auto changed = [&](const Adapter& adapter) { return adapter.norm_at(call.site.layer, call.norm_site); };
     for_changed_rows(call.site.adapters, call.in.rows, changed, [&](std::int64_t begin, std::int64_t count, const Norm* change) {

@@ -12,8 +12,6 @@
 
 namespace lorry::engine {
 
-using kernels::Matrix;
-
 // Calls run(row_begin, row_count, change) for consecutive ranges of rows: with the change of each group for which get(adapter) returns one,
 // and with nullptr for the rows between such groups.
 template <typename Get, typename Run>
@@ -40,8 +38,8 @@ struct NormCall {
     const Site& site;
     NormSite norm_site;
     const Norm& base;
-    Matrix out;
-    Matrix in;
+    kernels::Matrix out;
+    kernels::Matrix in;
 };
 // out (+)= weight · in + bias; then each group's adapter adds to its rows or replaces them.
 struct ProjectCall {
@@ -49,8 +47,8 @@ struct ProjectCall {
     Projection projection;
     const kernels::PackedWeight& weight;
     kernels::Vector bias;
-    Matrix out;
-    Matrix in;
+    kernels::Matrix out;
+    kernels::Matrix in;
     bool accumulate = false;
     const kernels::PackedWeight* next = nullptr;
 };

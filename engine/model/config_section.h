@@ -15,8 +15,6 @@
 
 namespace lorry::engine {
 
-using schema::Json;
-
 template <typename Rows>
 std::string names_in(const Rows& rows) {
     std::string out;
@@ -27,28 +25,29 @@ std::string names_in(const Rows& rows) {
 // The members of one JSON object. Errors name file, key and value.
 class Section {
 public:
-    Section(const Json& object, std::string file, std::string path = {}) : object_(object), file_(std::move(file)), path_(std::move(path)) {
+    Section(const schema::Json& object, std::string file, std::string path = {})
+        : object_(object), file_(std::move(file)), path_(std::move(path)) {
         if (!object.is_object())
             throw std::runtime_error(
                 fmt::format("{}: {} must be an object, not {}", file_, path_.empty() ? "the top level" : path_, object.kind()));
     }
 
     // The member; nullptr if it is absent or null.
-    const Json* find(std::string_view key) const {
-        const Json* value = object_.find(key);
+    const schema::Json* find(std::string_view key) const {
+        const schema::Json* value = object_.find(key);
         return value == nullptr || value->is_null() ? nullptr : value;
     }
     bool has(std::string_view key) const { return object_.find(key) != nullptr; }
-    const Json::Object& members() const { return *object_.as_object(); }
+    const schema::Json::Object& members() const { return *object_.as_object(); }
 
     [[noreturn]] void refuse(std::string_view key, std::string_view advice) const {
-        const Json* value = object_.find(key);
+        const schema::Json* value = object_.find(key);
         throw std::runtime_error(fmt::format("{}: {} = {} is not supported: {}", file_, name(key),
                                              value == nullptr ? "(absent)" : schema::shortened(value->dump(), bytes_shown), advice));
     }
 
     std::int64_t integer(std::string_view key, std::optional<std::int64_t> absent, std::int64_t lowest, std::int64_t highest) const {
-        const Json* value = find(key);
+        const schema::Json* value = find(key);
         if (value == nullptr && absent) return *absent;
         if (value == nullptr) fail_absent(key);
         const auto number = value->as_integer();
@@ -63,7 +62,7 @@ public:
         return *absent;
     }
     std::optional<double> optional_real(std::string_view key, double lowest, double highest) const {
-        const Json* value = find(key);
+        const schema::Json* value = find(key);
         if (value == nullptr) return std::nullopt;
         const auto number = value->as_number();
         if (!number || !(*number >= lowest && *number <= highest))
@@ -71,7 +70,7 @@ public:
         return number;
     }
     bool boolean(std::string_view key, bool absent) const {
-        const Json* value = find(key);
+        const schema::Json* value = find(key);
         if (value == nullptr) return absent;
         if (!value->is_bool()) refuse(key, "it must be true or false");
         return *value->as_bool();
@@ -79,7 +78,7 @@ public:
     // The row of `rows` with the name that the key gives, or with the name `absent` if the key is absent.
     template <typename Rows>
     const auto& one_of(const Rows& rows, std::string_view key, std::string_view absent) const {
-        const Json* value = find(key);
+        const schema::Json* value = find(key);
         if (value != nullptr && !value->is_string()) refuse(key, "it must be a string");
         const std::string_view text = value == nullptr ? absent : std::string_view(*value->as_string());
         for (const auto& row : rows) {
@@ -95,7 +94,7 @@ private:
     std::string name(std::string_view key) const { return (path_.empty() ? "" : path_ + ".") + schema::shortened(key); }
     static constexpr std::size_t bytes_shown = 120;  // of a value
 
-    const Json& object_;
+    const schema::Json& object_;
     std::string file_;
     std::string path_;
 };

@@ -7,6 +7,8 @@
 
 namespace lorry::engine {
 
+using kernels::Matrix;
+
 DisentangledBias::DisentangledBias(const ModelParts& parts, AdaptedOps& ops, kernels::Backend& backend, std::int64_t rows_max)
     : parts_(parts),
       ops_(ops),

@@ -21,7 +21,7 @@ public:
 
     // As AttentionArgs::bias_by_token, valid until the next call. An adapter that changes the projection of positions gives its rows other
     // positions. qkv: of all rows of the step.
-    Matrix run(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& qkv);
+    kernels::Matrix run(const Layer& layer, const Site& site, const kernels::StepInputs& step, const kernels::Matrix& qkv);
 
 private:
     const ModelConfig& config() const { return parts_.config; }
@@ -37,13 +37,13 @@ private:
 
     // Projects positions [begin, begin + count).
     ProjectCall call_of(const Layer& layer, const Site& site, std::int64_t begin, std::int64_t count) const;
-    void copy(const Matrix& from, const Matrix& to);
+    void copy(const kernels::Matrix& from, const kernels::Matrix& to);
     // Queries and keys for an adapter that changes them; those of [begin, begin + count) are valid, until the next call.
-    Matrix positions_of(const Layer& layer, const Site& site, const Adapter& adapter, std::int64_t begin, std::int64_t count);
+    kernels::Matrix positions_of(const Layer& layer, const Site& site, const Adapter& adapter, std::int64_t begin, std::int64_t count);
     // Columns of the bias of one row, if the longest text of the step has so many tokens.
     std::int64_t bias_columns(std::int64_t longest) const;
     std::unique_ptr<kernels::Buffer> take_memory(std::int64_t rows_max) const;
-    Matrix view_bias(const kernels::StepInputs& step, std::int64_t longest) const;
+    kernels::Matrix view_bias(const kernels::StepInputs& step, std::int64_t longest) const;
 
     const ModelParts& parts_;
     AdaptedOps& ops_;

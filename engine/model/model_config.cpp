@@ -18,6 +18,8 @@
 namespace lorry::engine {
 namespace {
 
+using schema::Json;
+
 struct FormatName {
     std::string_view name;
     kernels::Format format;

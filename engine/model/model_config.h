@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/model/pooling.h"
@@ -143,9 +144,9 @@ struct ModelConfig {
 
     std::optional<std::int64_t> max_sequence;  // of a text in tokens, if that is less than max_positions (sentence_bert_config.json)
 
-    bool has_vocabulary_head() const { return generates || fills_masks; }
     // The most tokens of a text.
     std::int64_t context_limit() const { return std::min(max_positions, max_sequence.value_or(max_positions)); }
+    bool has_vocabulary_head() const { return generates || fills_masks; }
     std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden; }
 
     // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error that names

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <stdexcept>
 
 namespace lorry::engine {
 namespace {
+
+using schema::Json;
 
 struct ActivationName {
     std::string_view name;

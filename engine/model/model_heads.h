@@ -2,6 +2,8 @@
 // Called by model_config.cpp.
 #pragma once
 
+#include <string_view>
+
 #include "engine/model/config_section.h"
 #include "engine/model/model_config.h"
 #include "engine/model/model_families.h"

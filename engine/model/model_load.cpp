@@ -14,7 +14,6 @@
 namespace lorry::engine {
 namespace {
 
-// Packs the tensors of a checkpoint that was checked against the layout.
 // Adds up what it packs.
 class WeighingPacker final : public kernels::Packer {
 public:
@@ -39,6 +38,7 @@ private:
     std::size_t matrix_bytes_ = 0;
 };
 
+// Packs the tensors of a checkpoint that was checked against the layout.
 class ModelLoader {
 public:
     ModelLoader(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint, kernels::Backend& backend)
@@ -81,8 +81,8 @@ public:
         }
         if (!layout_.convolution.empty()) load_convolution(out);
         load_heads(out);
-        return out;
         out.matrix_bytes = packer_.matrix_bytes();
+        return out;
     }
 
 private:
@@ -255,8 +255,8 @@ private:
     const ModelLayout& layout_;
     const Checkpoint& checkpoint_;
     kernels::Backend& backend_;
-    std::vector<std::unique_ptr<std::byte[]>> aligned_;
     WeighingPacker packer_;
+    std::vector<std::unique_ptr<std::byte[]>> aligned_;
 };
 
 }  // namespace

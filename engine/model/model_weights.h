@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "engine/model/model.h"
@@ -87,9 +89,9 @@ struct ModelWeights {
     Norm convolution_norm;               // of the first layer's output, before the convolution is added
     Linear convolution;                  // [hidden, width · hidden]; without a weight: there is none
     VectorStore vectors;
+    std::size_t matrix_bytes = 0;  // of all packed weights
 };
 
-    std::size_t matrix_bytes = 0;  // of all packed weights
 // A tensor in the form that pack_weight takes. If its bytes are not aligned in the file, they are copied to `aligned`.
 kernels::WeightPart weight_part(const Tensor& tensor, std::int64_t out_features, std::int64_t in_features, bool transposed,
                                 std::vector<std::unique_ptr<std::byte[]>>& aligned);

@@ -1,6 +1,7 @@
 // Pools rows and runs heads: texts of one task and adapter together.
 #include "engine/model/readout.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/model/adapter.h"

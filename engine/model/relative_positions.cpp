@@ -10,6 +10,8 @@
 namespace lorry::engine {
 namespace {
 
+using schema::Json;
+
 constexpr std::int64_t positions_max = 1 << 20;
 constexpr std::int64_t width_max = 1023;
 

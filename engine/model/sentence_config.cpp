@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 
 #include "engine/files.h"
 #include "engine/model/config_section.h"
 
 namespace lorry::engine {
 namespace {
+
+using schema::Json;
 
 struct Mode {
     std::string_view name;  // as sentence-transformers writes it since version 5
