@@ -42,8 +42,8 @@ std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> back
     return wishes.watch ? wishes.watch(std::move(backend)) : std::move(backend);
 }
 
-// The context of the model, limited to what the KV cache can hold. Throws std::runtime_error if the weights do not fit into the machine.
-std::int64_t context_that_fits(const Settings& settings, const kernels::Backend& backend) {
+// The model, its context limited to what the KV cache can hold. Throws std::runtime_error if the weights do not fit into the machine.
+engine::ModelConfig config_that_fits(const Settings& settings, const kernels::Backend& backend) {
     const kernels::DeviceInfo device = backend.info();
     const FreeMemory memory = device.has_own_memory ? FreeMemory{.bytes = device.memory_free, .of = MemoryOf::device}
                                                     : FreeMemory{.bytes = memory_available(), .of = MemoryOf::machine};
@@ -51,7 +51,7 @@ std::int64_t context_that_fits(const Settings& settings, const kernels::Backend&
     const std::size_t bytes = fit_to_memory(settings, memory, kv_token_bytes_of(backend, engine::kv_shape_of(model.config)), model);
     const auto obstacle = weights_obstacle(bytes, memory.bytes);
     if (obstacle && !device.has_own_memory) throw std::runtime_error(settings.model + ": " + *obstacle);
-    return model.config.max_positions;
+    return model.config;
 }
 
 }  // namespace
@@ -166,8 +166,9 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(step_tokens_of(settings, backend_->info()), settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
-    const std::int64_t context = context_that_fits(settings, *backend_);
-    if (check_folders(settings).is_encoder) {
+    const engine::ModelConfig config = config_that_fits(settings, *backend_);
+    const std::int64_t context = config.max_positions;
+    if (config.is_encoder) {
         // A step computes whole texts, and as many as its tokens hold.
         options_.step_rows_max = std::max(options_.step_rows_max, context);
         options_.sequences_max = std::max(options_.sequences_max, options_.step_rows_max / 4);
