@@ -8,6 +8,7 @@
 #include <map>
 
 #include "engine/engine.h"
+#include "tests/support/engine_rig.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/labels.h"
@@ -18,16 +19,7 @@ namespace lorry::engine {
 namespace {
 
 using kernels::Format;
-
-struct Stored {
-    Format weights = Format::float32;
-    kernels::Quantization quantize = kernels::Quantization::none;
-    kernels::KvFormat kv = kernels::KvFormat::as_weights;
-    std::string name() const {
-        return std::string(quantize == kernels::Quantization::none ? kernels::name_of(weights) : kernels::name_of(quantize)) +
-               (kv == kernels::KvFormat::as_weights ? "" : std::string("_") + kernels::name_of(kv) + "_kv");
-    }
-};
+using tests::Stored;
 
 struct ModelRig {
     // checkpoint: the name of a golden checkpoint, or a folder.
@@ -40,20 +32,7 @@ struct ModelRig {
         options.adapter_bytes = adapter_bytes;
         engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
     }
-    std::map<RequestId, Result> run(const std::vector<Request>& requests) {
-        for (const Request& request : requests) engine->submit(request);
-        std::map<RequestId, Result> results;
-        StepOutput output;
-        while (engine->has_work()) {
-            if (!engine->step(output)) engine->wait_for_adapters(std::chrono::milliseconds(50));
-            engine->check_integrity();
-            for (Result& result : output.results) {
-                const RequestId id = result.id;
-                results.emplace(id, std::move(result));
-            }
-        }
-        return results;
-    }
+    std::map<RequestId, Result> run(const std::vector<Request>& requests) const { return tests::run_all(*engine, requests); }
     std::unique_ptr<kernels::Backend> backend;
     std::unique_ptr<Model> model;
     std::unique_ptr<Engine> engine;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/engine.h"
+#include "tests/support/engine_rig.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/seeded_model.h"
@@ -17,11 +18,7 @@ namespace {
 
 using kernels::Format;
 using tests::SeededFolder;
-
-struct Stored {
-    Format weights = Format::float32;
-    kernels::Quantization quantize = kernels::Quantization::none;
-};
+using tests::Stored;
 
 // An engine over a seeded encoder, or over a checkpoint with weights.
 struct Rig {
@@ -37,20 +34,7 @@ struct Rig {
         options.adapter_bytes = std::size_t{64} << 20;
         engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
     }
-    std::map<RequestId, Result> run(const std::vector<Request>& requests) {
-        for (const Request& request : requests) engine->submit(request);
-        std::map<RequestId, Result> results;
-        StepOutput output;
-        while (engine->has_work()) {
-            if (!engine->step(output)) engine->wait_for_adapters(std::chrono::milliseconds(50));
-            engine->check_integrity();
-            for (Result& result : output.results) {
-                const RequestId id = result.id;
-                results.emplace(id, std::move(result));
-            }
-        }
-        return results;
-    }
+    std::map<RequestId, Result> run(const std::vector<Request>& requests) const { return tests::run_all(*engine, requests); }
     std::vector<TokenId> text(std::int64_t length, std::uint32_t seed) const {
         std::mt19937 random(seed);
         std::vector<TokenId> tokens;
@@ -90,12 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, Pooling,
                                          Kind{"bert", {Format::bfloat16, kernels::Quantization::int8}}, Kind{"mpnet", {Format::bfloat16}},
                                          Kind{"modernbert", {Format::bfloat16}},
                                          Kind{"modernbert", {Format::bfloat16, kernels::Quantization::int8}}),
-                         [](const auto& kind) {
-                             return kind.param.model + "_" +
-                                    (kind.param.stored.quantize == kernels::Quantization::none
-                                         ? kernels::name_of(kind.param.stored.weights)
-                                         : kernels::name_of(kind.param.stored.quantize));
-                         });
+                         [](const auto& kind) { return kind.param.model + "_" + kind.param.stored.name(); });
 
 // Pins: a text's bits depend on nothing but the text, in every weight format; steps hold whole texts, and no more rows than they may.
 TEST_P(Pooling, GivesEachTextTheSameBitsInAnyBatch) {
