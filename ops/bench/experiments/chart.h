@@ -33,7 +33,7 @@ struct Chart {
     Axis y;                               // a linear axis starts at 0
     std::vector<std::string> categories;  // if not empty, draws bars, and a point's x is the index of its category; otherwise lines
     std::vector<Series> series;           // at most 6, one colour each
-    std::string note;                     // small print below: what was measured on what
+    std::string note;  // small print below: what was measured, and on what; an experiment leaves the latter to its caller
 };
 
 // Ascending round numbers, the first at most `low` and the last at least `high`: multiples of 1, 2 or 5 times a power of ten; powers of two

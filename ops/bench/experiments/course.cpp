@@ -56,8 +56,9 @@ ExitCode BenchCourseCommand::run() {
         make_up_model({random_weights_.empty() ? "stories42m" : random_weights_}, scratch.path(), settings);
     EngineSetup setup(settings);
     check_context(setup, course_context);
-    const std::string machine =
-        fmt::format("{}, weights in {}, {}", setup.reply().base_name, setup.storage(), show_provenance(cpu_options(settings).isa));
+    const std::string model = fmt::format("{}, weights in {}", setup.reply().base_name, setup.storage());
+    const std::string provenance = show_provenance(cpu_options(settings).isa);
+    const std::string machine = fmt::format("{}, {}", model, provenance);
     std::cerr << machine << '\n';
 
     Course course{.settings = settings, .setup = setup, .scratch = scratch.path(), .quick = quick_};
@@ -70,7 +71,7 @@ ExitCode BenchCourseCommand::run() {
         std::cout << (experiments.size() > 1 ? "\n" : "") << show_experiment(experiment) << std::flush;
         results.push(experiment_json(experiment));
         for (Chart& chart : experiment.charts) {
-            chart.note = machine;
+            chart.note = fmt::format("{}, {}", chart.note.empty() ? model : chart.note, provenance);
             write_text(out / (chart.name + ".svg"), svg_of(chart));
         }
     }

@@ -12,6 +12,7 @@
 
 #include "engine/model/adapter.h"
 #include "ops/bench/experiments/lora_ways.h"
+#include "ops/bench/experiments/quantize.h"
 #include "ops/bench/queue_bench.h"
 #include "ops/bench/random_model.h"
 #include "ops/bench/throughput_bench.h"
@@ -24,9 +25,6 @@ namespace {
 constexpr double kilo = 1e3;
 constexpr double mebi = 1.0 / (1 << 20);
 constexpr double percent = 100.0;
-
-// A quick course does a single run.
-Tries tries_of(const Course& course) { return course.quick ? Tries(1, {}) : Tries(3, std::chrono::milliseconds(500)); }
 
 std::int64_t batch_max(const Course& course) { return course.quick ? 8 : 64; }
 
@@ -316,9 +314,12 @@ constexpr std::array experiments = {
     CourseRow{"multi-lora", "Three ways to apply many adapters", multi_lora},
     CourseRow{"mixing", "Mixing base and adapter rows", mixing},
     CourseRow{"streaming", "First token and throughput of streamed jobs", streaming},
+    CourseRow{"quantize", "Classifiers in float32, bfloat16 and int8", quantize},
 };
 
 }  // namespace
+
+Tries tries_of(const Course& course) { return course.quick ? Tries(1, {}) : Tries(3, std::chrono::milliseconds(500)); }
 
 std::span<const CourseRow> course_table() { return experiments; }
 

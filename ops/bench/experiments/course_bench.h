@@ -1,10 +1,12 @@
 // The experiments of a course on serving many LoRA adapters, run on the real engine and kernels. Called by `lorry bench course`.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
 #include "ops/bench/experiments/experiment.h"
+#include "ops/bench/workload.h"
 #include "ops/engine_setup.h"
 
 namespace lorry::ops {
@@ -16,6 +18,9 @@ struct Course {
     std::filesystem::path scratch;  // a folder for adapters
     bool quick = false;             // fewer and shorter runs, each once instead of the best of three
 };
+
+// How often an experiment repeats a measurement. A quick course does a single run.
+Tries tries_of(const Course& course);
 
 struct CourseRow {
     const char* name;

@@ -7,6 +7,7 @@
 
 #include "ops/bench/experiments/course_bench.h"
 #include "ops/bench/experiments/lora_ways.h"
+#include "ops/bench/experiments/quantize.h"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
 
@@ -58,6 +59,7 @@ TEST(Course, WritesFiguresChartsAndAPage) {
     // Eight jobs, four at a time; the fourth and the eighth write 30 tokens, the others 10. Either two batches of 30 steps run, or three
     // short jobs run one after another beside a long one, and the second long one starts after 20 steps.
     EXPECT_EQ(column(all, "queue", "steps"), "60.0 50.0 60.0 50.0");
+    EXPECT_EQ(column(all, "quantize", "weights"), R"("float32" "bfloat16" "int8" "float32" "bfloat16" "int8")");
 
     const std::string page = tests::read_whole(out / "course.html");
     std::size_t pictures = 0;
@@ -66,12 +68,46 @@ TEST(Course, WritesFiguresChartsAndAPage) {
         ++pictures;
         EXPECT_NE(page.find(tests::read_whole(file.path())), std::string::npos) << file.path();
     }
-    EXPECT_EQ(pictures, 10U);
+    EXPECT_EQ(pictures, 12U);
     for (const CourseRow& row : course_table()) {
         EXPECT_NE(page.find(row.title), std::string::npos) << row.title;
         EXPECT_NE(result.out.find(row.title), std::string::npos) << row.title;
     }
     for (const char* outside : {"href=", "src=", "url(", "@import"}) EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+}
+
+// Pins: narrower weights are smaller and change probabilities, but not much; float32 is compared with itself.
+TEST(Course, NarrowerClassifiersAreSmallerAndAgree) {
+    const tests::TinyModel tiny;
+    const ProgramResult result = course({"--model", tiny.model.string(), "--out", tiny.folder.path().string(), "--only", "quantize"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const Json all = Json::parse(tests::read_whole(tiny.folder / "course.json")).value();
+    const Json& experiment = all.find("experiments")->as_array()->front();
+    const auto& rows = *experiment.find("rows")->as_array();
+    ASSERT_EQ(rows.size(), 6U);
+    const auto number = [&](std::size_t row, const char* key) { return *rows[row].find(key)->as_number(); };
+    for (const std::size_t first : {0U, 3U}) {
+        EXPECT_EQ(number(first, "same_class"), 1.0);
+        EXPECT_EQ(number(first, "largest_change"), 0.0);
+        for (const std::size_t row : {first + 1, first + 2}) {
+            EXPECT_LT(number(row, "weight_bytes"), number(row - 1, "weight_bytes"));
+            EXPECT_GT(number(row, "largest_change"), 0.0);
+            EXPECT_LT(number(row, "largest_change"), 0.1);
+            EXPECT_GE(number(row, "same_class"), 0.75);
+        }
+    }
+    EXPECT_NE(experiment.find("finding")->as_string()->find("% of 8 texts keep their class"), std::string::npos);
+    EXPECT_NE(tests::read_whole(tiny.folder / "quantize-time.svg").find("classifiers of the base size with random weights, on "),
+              std::string::npos);
+}
+
+TEST(Course, AgreementCountsClassesAndTheLargestChange) {
+    const Probabilities exact = {{0.5, 0.25, 0.25}, {0.25, 0.75, 0.0}};
+    const Agreement agreement = agreement_of(exact, {{0.375, 0.5, 0.125}, {0.0, 1.0, 0.0}});
+    EXPECT_EQ(agreement.same_class, 0.5);
+    EXPECT_EQ(agreement.largest_change, 0.25);
+    EXPECT_EQ(agreement_of(exact, exact).same_class, 1.0);
+    EXPECT_EQ(agreement_of(exact, exact).largest_change, 0.0);
 }
 
 TEST(Course, OnlyWhatIsAskedForRuns) {
