@@ -37,7 +37,7 @@ void check(const Tokenizer& tokenizer, std::string_view text) {
     const auto limited = tokenizer.encode_pair(text, text, EncodeLimit{.max_tokens = max_tokens, .side = TruncationSide::left});
     CHECK(limited.has_value() && limited->ids.size() <= max_tokens, "any pair can be shortened to the limit");
     check(tokenizer, *limited, text);
-    const auto windows = tokenizer.encode_windows(text, {.max_tokens = max_tokens, .stride = 2, .windows_max = text.size() + 1});
+    const auto windows = tokenizer.encode_windows(text, {.max_tokens = max_tokens, .stride = 2, .windows_max = std::size_t{1} << 20});
     CHECK(windows.has_value() && !windows->empty(), "a text has windows");
     for (const Encoding& window : *windows) {
         CHECK(window.ids.size() <= max_tokens, "a window has no more tokens than the limit");
