@@ -2,7 +2,8 @@
 """Measures the example's adapters and their baselines on the held-out packages: the figures of the model card.
 
 Last step of the example (README.md); reads WORK/packages.jsonl, the base model and the adapters, answers every held-out
-package with transformers and PEFT (greedy, float32) and prints one line per task and baseline. With --out it writes the
+package with transformers and PEFT (greedy, float32) and prints one line per task and baseline; of the encoder's adapters
+only the baseline, as score_table.py scores what Lorry answers. With --out it writes the
 answers as OpenAI Batch output lines too, so that score.py can compare them with Lorry's.
 """
 
@@ -14,7 +15,9 @@ from collections import Counter
 from pathlib import Path
 
 from common import TASKS, chat_prompt, first_sentence, gold_answer, load_packages, prepare_cpu, pretraining_text, user_text
+from entities import WORD, common_words, entity_spans
 from score import FIGURE, figure_of
+from score_table import figure_text, ner_score
 
 prepare_cpu()
 
@@ -60,6 +63,23 @@ def baselines(tasks: list[str], splits: dict) -> None:
         else:
             answers = [first_sentence(user_text(package)) for package, _ in heldout]
             print(f"{task}: first sentence: {mean_figure(task, answers, golds)}", flush=True)
+
+
+def names_baseline(splits: dict) -> None:
+    """Each word has the group that it mostly has in the train split, whatever is around it; words that are not there have none."""
+    common = common_words(splits["train"])
+    counts: dict[str, Counter] = {}
+    for package in splits["train"]:
+        groups = {(start, end): group for start, end, group in entity_spans(package, common)}
+        for match in WORD.finditer(user_text(package)):
+            counts.setdefault(match[0], Counter())[groups.get(match.span(), "")] += 1
+    usual = {word: count.most_common(1)[0][0] for word, count in counts.items()}
+    rows = []
+    for package in splits["heldout"]:
+        found = [(m.start(), m.end(), usual.get(m[0], "")) for m in WORD.finditer(user_text(package))]
+        entities = [{"start": start, "end": end, "entity_group": group} for start, end, group in found if group]
+        rows.append({"entities": json.dumps(entities), "names": json.dumps(entity_spans(package, common))})
+    print(f"entities: words of the train split: {figure_text(ner_score(rows))}", flush=True)
 
 
 @torch.no_grad()
@@ -117,6 +137,7 @@ def main() -> None:
     splits = load_packages(arguments.work)
     if not arguments.no_baselines:
         baselines(arguments.tasks, splits)
+        names_baseline(splits)
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, padding_side="left")
     lines = []
     for task in arguments.tasks:

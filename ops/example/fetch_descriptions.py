@@ -3,9 +3,10 @@
 
 First step of the example (README.md beside this file has them all); run by hand on a Debian
 machine. Writes WORK/packages.jsonl, one package per source package first, then the others, each part sorted by package name:
-  {"package", "source", "section", "synopsis", "description", "tags": [...], "split"}
+  {"package", "source", "section", "synopsis", "description", "tags": [...], "related": [...], "split"}
+`related` are the packages that this one depends on, recommends, suggests or enhances.
 `split` is train, dev (500, for choosing settings) or heldout (2,000, for the figures and the jobs);
-the other binary packages of the train sources are `extra`, which only the base model reads.
+the other binary packages of the train sources are `extra`, which only the base models read.
 Sources whose names differ only in digits (gcc-11, gcc-12) count as one, and a description that was
 seen before is dropped, so that no copy of a training text is held out.
 Needs only apt and Python's standard library.
@@ -22,6 +23,7 @@ from pathlib import Path
 HELDOUT = 2000
 DEV = 500
 DESCRIPTION_CHARS_MIN = 80
+RELATIONS = ["Pre-Depends", "Depends", "Recommends", "Suggests", "Enhances"]
 
 
 def fetch_lists(folder: Path) -> None:
@@ -99,6 +101,7 @@ def read_packages(lists: Path) -> tuple[list[dict], list[dict]]:
                 "synopsis": " ".join(synopsis.split()),
                 "description": description,
                 "tags": sorted(tag for tag in re.split(r"[,\s]+", fields.get("Tag", "")) if tag),
+                "related": sorted({name for field in RELATIONS for name in names_in(fields.get(field, ""))}),
             }
             every.append(package)
             other = best.get(source)
@@ -107,6 +110,11 @@ def read_packages(lists: Path) -> tuple[list[dict], list[dict]]:
     seen: set[str] = set()
     packages = unseen(best.values(), seen)
     return packages, unseen(every, seen)
+
+
+def names_in(relation: str) -> list[str]:
+    """The packages that a field such as "libc6 (>= 2.34), perl:any | perl-base" names."""
+    return [match[0] for entry in re.split(r"[,|]", relation) if (match := re.match(r"[a-z0-9][a-z0-9+.-]+", entry.strip()))]
 
 
 def unseen(packages, seen: set[str]) -> list[dict]:

@@ -5,17 +5,22 @@ Fourth step of the example (README.md); reads WORK/packages.jsonl, needs only Py
   heldout.jsonl  2,000 jobs, one per held-out package, mixed over all adapters and the base model
   section.jsonl  the 2,000 packages again, all for the `section` adapter
   answers.jsonl  {"custom_id", "task", "answer"} of every job that has a right answer; score.py reads it
+  packages.csv.gz  the 2,000 packages as a table, with the right answers for the encoder's adapters; score_table.py reads its results
 Tasks of heldout.jsonl: the four adapters by /v1/chat/completions, `section` also by /classify with all sections as
 choices, and the base model by /v1/completions, which continues a package's entry and has no right answer.
 """
 
 import argparse
+import csv
+import gzip
 import hashlib
+import io
 import json
 from collections import Counter
 from pathlib import Path
 
 from common import completion_prompt, gold_answer, load_packages, user_text
+from entities import common_words, entity_spans
 
 # Packages with debtags get `tags` or `language` in turn. Of 20 others, this many get each kind of job.
 MIX = ["section"] * 7 + ["classify"] * 4 + ["synopsis"] * 7 + ["base"] * 2
@@ -47,6 +52,18 @@ def write_lines(path: Path, records: list[dict]) -> None:
     print(f"{path.name}: {len(records)} lines, {path.stat().st_size / 1e6:.2f} MB")
 
 
+def write_table(path: Path, packages: list[dict], common: set[str]) -> None:
+    """`names` has [start, end, group] of each name in the description, in characters."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["package", "section", "names", "description"])
+    for package in packages:
+        names = json.dumps(entity_spans(package, common), separators=(",", ":"))
+        rows.writerow([package["package"], package["section"], names, user_text(package)])
+    path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    print(f"{path.name}: {len(packages)} rows, {path.stat().st_size / 1e6:.2f} MB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--work", type=Path, default=Path("build/example"), help="folder of packages.jsonl (default: %(default)s)")
@@ -54,7 +71,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     splits = load_packages(arguments.work)
-    sections = sorted({package["section"] for packages in splits.values() for package in packages})
+    sections = sorted({package["section"] for package in splits["train"]})
     # In the order of a hash, so that the first few hundred lines contain every kind of job and package.
     heldout = sorted(splits["heldout"], key=lambda p: hashlib.sha256(p["package"].encode()).digest())
     mixed, full, answers = [], [], []
@@ -80,6 +97,7 @@ def main() -> None:
     write_lines(arguments.out / "heldout.jsonl", mixed)
     write_lines(arguments.out / "section.jsonl", full)
     write_lines(arguments.out / "answers.jsonl", answers)
+    write_table(arguments.out / "packages.csv.gz", heldout, common_words(splits["train"]))
     print("kinds:", dict(kinds))
 
 
