@@ -27,8 +27,8 @@ struct Entity {
 std::vector<Entity> entities_of(const engine::Tokenizer& tokenizer, const TokenizedPrompt& text, std::span<const float> logits,
                                 const engine::Labels& labels, schema::Aggregation aggregation);
 
-// The entities of a text's windows without those that overlap, as the pipeline's aggregate_overlapping_entities: the longest stays, of
-// equally long ones that with the highest score.
+// The entities of a text's windows without those that overlap, as the pipeline's aggregate_overlapping_entities: the longest stays; of
+// equally long ones, the one with the highest score.
 std::vector<Entity> merged(std::vector<Entity> entities);
 
 // A text by characters: the byte at which each begins, and its end.

@@ -102,8 +102,8 @@ void Generator::tend(Clock::time_point now) {
             end(place, std::nullopt, schema::BatchFailure::request_timeout);
         } else if (active.started && !active.reported_running && now - *active.started >= options_.running_status_after) {
             active.reported_running = true;
-            out_.push(StillRunning{{.run = active.job.run, .state = schema::JobState::running, .usage = {}, .error = {}},
-                                   active.job.epoch});
+            out_.push(
+                StillRunning{{.run = active.job.run, .state = schema::JobState::running, .usage = {}, .error = {}}, active.job.epoch});
         }
     }
 }

@@ -26,10 +26,10 @@ constexpr std::chrono::milliseconds idle_wait{20};
 constexpr std::chrono::milliseconds idle_commit_interval{20};
 constexpr std::chrono::seconds report_interval{2};
 constexpr std::size_t publications_max = 4096;
-constexpr std::size_t polled_max = 256;      // at a time, as their bytes are not known before
-constexpr std::size_t retried_max = 512;     // jobs that wait for a name which is looked up again, at a time
+constexpr std::size_t polled_max = 256;                  // at a time, as their bytes are not known before
+constexpr std::size_t retried_max = 512;                 // jobs that wait for a name which is looked up again, at a time
 constexpr std::chrono::seconds parked_look_interval{1};  // between two looks for cancelled and expired jobs among all that are parked
-constexpr std::size_t parked_share_max = 8;  // in windows of in_flight_max: jobs that may be parked
+constexpr std::size_t parked_share_max = 8;              // in windows of in_flight_max: jobs that may be parked
 
 }  // namespace
 

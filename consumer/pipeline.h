@@ -17,7 +17,7 @@
 namespace lorry::consumer {
 
 struct PipelineOptions {
-    std::string worker;               // its name, in results and statuses
+    std::string worker;                // its name, in results and statuses
     std::size_t in_flight_max = 2048;  // jobs delivered, not parked and not yet committed
     InFlightLimits in_flight;  // what these jobs may take together: beyond it intake pauses; its members of the engine are filled in
     std::chrono::milliseconds commit_interval{200};

@@ -18,11 +18,11 @@ namespace lorry::consumer {
 
 // What a request of a job contributes to the reply.
 struct RequestPlace {
-    std::int32_t prompt =
-        0;  // index of the prompt in the job's list, also of its windows; of the pair or of the distinct text where pairs are scored
+    // Index of the prompt in the job's list, also of its windows; of the pair or of the distinct text where pairs are scored.
+    std::int32_t prompt = 0;
     std::int32_t sample = 0;   // of n
     std::int32_t choice = -1;  // the choice it scores; -1: the request that draws, or scores first tokens, or has no choice
-    std::int64_t weight = 1;   // of a text's window: its tokens of the text that the window before it does not have
+    std::int64_t weight = 1;   // in the mean of a text's windows: Window::new_tokens
 };
 
 // A choice of a classify job as token ids: the first is scored by the prompt's request, the rest by a fork of it.
@@ -36,9 +36,9 @@ struct EchoedPrompt {
 
 // A part of a text that was cut into windows (`stride`).
 struct Window {
-    std::int32_t text = 0;    // its text's index in the job's list
-    std::int64_t tokens = 0;  // as RequestPlace::weight
-    std::int64_t begin = 0;   // token_classify: the characters of the text before TokenizedPrompt::text
+    std::int32_t text = 0;        // its text's index in the job's list
+    std::int64_t new_tokens = 0;  // tokens of the text that the window before it does not have
+    std::int64_t begin = 0;       // token_classify: the characters of the text before TokenizedPrompt::text
 };
 
 // A prompt as the engine takes it.
@@ -68,6 +68,7 @@ struct ReplyPlan {
     std::vector<RequestPair> pairs;      // compare_embeddings only
     std::vector<RequestPlace> places;    // one per request, in their order
     bool normalized = false;             // embed: vectors are scaled to length 1
+    bool renders_pairs = false;          // score_pairs: the pairs were rendered by the chat template of a model that answers yes or no
     std::int64_t prompt_tokens = 0;      // each prompt counted once
 };
 

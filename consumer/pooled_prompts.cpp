@@ -33,8 +33,14 @@ const std::string* find_prompt(const engine::EmbedderConfig& embedder, const std
 
 class Maker {
 public:
-    Maker(const TextEncoder& encoder, const ModelConfig& config, const std::optional<PairTemplate>& pairs, ReplyPlan& plan)
-        : encoder_(encoder), config_(config), pairs_(pairs), plan_(plan), field_(schema::row_of(plan.job.endpoint).prompt_field) {}
+    Maker(const TextEncoder& encoder, const ModelConfig& config, std::int64_t text_max, const std::optional<PairTemplate>& pairs,
+          ReplyPlan& plan)
+        : encoder_(encoder),
+          config_(config),
+          text_max_(text_max),
+          pairs_(pairs),
+          plan_(plan),
+          field_(schema::row_of(plan.job.endpoint).prompt_field) {}
 
     Done make(std::optional<std::string> chat) {
         if (auto read = read_limit(); !read) return read;
@@ -58,11 +64,11 @@ private:
     Done read_limit() {
         const auto& truncation = plan_.job.pooling.truncation;
         if (!truncation) return {};
-        const std::int64_t tokens = truncation->tokens.value_or(encoder_.context_max());
-        if (tokens > encoder_.context_max()) {
+        const std::int64_t tokens = truncation->tokens.value_or(text_max_);
+        if (tokens > text_max_) {
             return unexpected(error_at(ErrorCode::invalid_value, "truncate_prompt_tokens",
-                                       fmt::format("field 'truncate_prompt_tokens' is {}; this model takes 1 to {}, or -1 for all of them",
-                                                   tokens, encoder_.context_max())));
+                                       fmt::format("field 'truncate_prompt_tokens' is {}; {}: give 1 to {}, or -1 for all of them", tokens,
+                                                   limit_text(), text_max_)));
         }
         limit_ = EncodeLimit{
             .max_tokens = static_cast<std::size_t>(tokens),
@@ -143,7 +149,7 @@ private:
         if (auto filled = check_filled(place, text); !filled) return filled;
         if (auto counted = count_bytes(place, before.size() + text.size()); !counted) return counted;
         const std::string whole = fmt::format("{}{}", before, text);
-        const std::size_t max_tokens = limit_ ? limit_->max_tokens : static_cast<std::size_t>(encoder_.context_max());
+        const std::size_t max_tokens = limit_ ? limit_->max_tokens : static_cast<std::size_t>(text_max_);
         const engine::WindowLimit limit{
             .max_tokens = max_tokens,
             .stride = static_cast<std::size_t>(*plan_.job.pooling.stride),
@@ -154,7 +160,7 @@ private:
         const std::vector<std::size_t> offsets = plan_.work == Work::token_classify ? character_offsets(whole) : std::vector<std::size_t>();
         for (engine::Encoding& encoding : *windows) {
             const bool is_first = &encoding == &windows->front();
-            Window window{.text = static_cast<std::int32_t>(index), .tokens = own_tokens(encoding, is_first, limit)};
+            Window window{.text = static_cast<std::int32_t>(index), .new_tokens = new_tokens(encoding, is_first, limit)};
             auto prompt = prompt_of(encoding);
             if (!prompt) return unexpected(prompt.error());
             if (plan_.work == Work::token_classify) {
@@ -168,8 +174,8 @@ private:
         return {};
     }
 
-    // As Window::tokens.
-    static std::int64_t own_tokens(const engine::Encoding& window, bool is_first, const engine::WindowLimit& limit) {
+    // Window::new_tokens.
+    static std::int64_t new_tokens(const engine::Encoding& window, bool is_first, const engine::WindowLimit& limit) {
         const auto repeated = static_cast<std::int32_t>(limit.repeated);
         const auto tokens = std::ranges::count_if(
             window.spans, [&](const engine::TokenSpan& span) { return span.text == 0 && (repeated == 0 || span.end > repeated); });
@@ -214,11 +220,12 @@ private:
 
     Done add_pairs() {
         const auto& seconds = plan_.job.pooling.second_texts;
+        plan_.renders_pairs = renders_pairs(plan_.work, plan_.model, config_);
         for (std::size_t i = 0; i < seconds.size(); ++i) {
             const auto first = text_at(first_of(i));
             if (!first) return unexpected(first.error());
-            auto done = pairs_ && !plan_.model.head ? add_rendered(second_place(i), {.query = *first, .document = seconds[i]})
-                                                    : add_encoded(second_place(i), std::string(*first), seconds[i]);
+            auto done = plan_.renders_pairs ? add_rendered(second_place(i), {.query = *first, .document = seconds[i]})
+                                            : add_encoded(second_place(i), std::string(*first), seconds[i]);
             if (!done) return done;
         }
         return {};
@@ -335,12 +342,11 @@ private:
     Done add(std::string_view place, TokenizedPrompt prompt) {
         const auto tokens = std::ssize(prompt.tokens);
         if (tokens == 0) return unexpected(error_at(ErrorCode::empty_prompt, place, fmt::format("field '{}' has no tokens", place)));
-        if (tokens > encoder_.context_max()) {
-            const bool is_whole = plan_.work == Work::fill_mask || pairs_;
-            return unexpected(
-                error_at(ErrorCode::context_length_exceeded, place,
-                         fmt::format("this model takes {} tokens; field '{}' has {}: shorten it{}", encoder_.context_max(), place, tokens,
-                                     is_whole ? "" : ", or give 'truncate_prompt_tokens': -1 (for a table, --truncate)")));
+        if (tokens > text_max_) {
+            const bool is_whole = plan_.work == Work::fill_mask || plan_.renders_pairs;
+            return unexpected(error_at(ErrorCode::context_length_exceeded, place,
+                                       fmt::format("{}; field '{}' has {}: shorten it{}", limit_text(), place, tokens,
+                                                   is_whole ? "" : ", or give 'truncate_prompt_tokens': -1 (for a table, --truncate)")));
         }
         if (config_.padding_id && std::ranges::find(prompt.tokens, *config_.padding_id) != prompt.tokens.end()) {
             return unexpected(error_at(ErrorCode::invalid_value, place,
@@ -352,8 +358,15 @@ private:
         return {};
     }
 
+    // Of what text_max_ is the limit.
+    std::string limit_text() const {
+        return text_max_ < encoder_.context_max() ? fmt::format("this model pools up to {} tokens of a text (step_tokens)", text_max_)
+                                                  : fmt::format("this model takes {} tokens", text_max_);
+    }
+
     const TextEncoder& encoder_;
     const ModelConfig& config_;
+    const std::int64_t text_max_;
     const std::optional<PairTemplate>& pairs_;
     ReplyPlan& plan_;
     const std::string_view field_;
@@ -380,9 +393,9 @@ std::optional<JobError> error_of_embedding(const schema::PoolingFields& fields, 
 }
 
 Expected<std::vector<TokenizedPrompt>, JobError> pooled_prompts(const TextEncoder& encoder, const ModelConfig& config,
-                                                                const std::optional<PairTemplate>& pairs, std::optional<std::string> chat,
-                                                                ReplyPlan& plan) {
-    Maker maker(encoder, config, pairs, plan);
+                                                                std::int64_t text_max, const std::optional<PairTemplate>& pairs,
+                                                                std::optional<std::string> chat, ReplyPlan& plan) {
+    Maker maker(encoder, config, text_max, pairs, plan);
     if (auto made = maker.make(std::move(chat)); !made) return unexpected(made.error());
     return maker.take();
 }
@@ -424,7 +437,7 @@ void add_pooling(PreparedJob& prepared, const engine::Request& common, std::vect
         RequestPlace place{.prompt = static_cast<std::int32_t>(i)};
         if (prompt.window) {
             place.prompt = prompt.window->text;
-            place.weight = prompt.window->tokens;
+            place.weight = prompt.window->new_tokens;
         }
         if (plan.work == Work::zero_shot) {
             place.prompt = static_cast<std::int32_t>(i / plan.job.choices.size());

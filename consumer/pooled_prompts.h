@@ -13,9 +13,10 @@
 namespace lorry::consumer {
 
 // One prompt for each of the job's requests. plan has its job and its work, one with a PoolingTask; what the reply needs beside the prompts
-// is added to it. pairs: of a model whose config has a token_score. chat: the job's chat, rendered, if it has one in place of texts.
+// is added to it. text_max: the most tokens of a text. pairs: of a model whose config has a token_score. chat: the job's chat, rendered, if
+// it has one in place of texts.
 Expected<std::vector<TokenizedPrompt>, schema::JobError> pooled_prompts(const TextEncoder& encoder, const engine::ModelConfig& config,
-                                                                        const std::optional<PairTemplate>& pairs,
+                                                                        std::int64_t text_max, const std::optional<PairTemplate>& pairs,
                                                                         std::optional<std::string> chat, ReplyPlan& plan);
 
 // Why the model cannot make such embeddings: it has fewer dimensions, or no prompt of that name. nullopt: it can.

@@ -160,13 +160,13 @@ Expected<void, JobError> Preparer::check_length(const ReplyPlan& plan, const Pro
                                    " more were asked for: shorten the prompt or ask for less"));
 }
 
-Expected<std::string, JobError> Preparer::prompt_text(const schema::Job& job) const {
+Expected<std::string, JobError> Preparer::prompt_text(const ReplyPlan& plan) const {
+    const schema::Job& job = plan.job;
     if (const auto* chat = std::get_if<schema::ChatPrompt>(&job.prompt)) return render(*chat);
     const schema::TextPrompt& first = std::get<std::vector<schema::TextPrompt>>(job.prompt).front();
     if (const auto* text = std::get_if<std::string>(&first)) {
-        const auto& seconds = job.pooling.second_texts;
-        if (!pairs_ || seconds.empty()) return *text;
-        return pairs_->render({.query = *text, .document = seconds.front(), .instruction = job.pooling.instruction});
+        if (!plan.renders_pairs) return *text;
+        return pairs_->render({.query = *text, .document = job.pooling.second_texts.front(), .instruction = job.pooling.instruction});
     }
     return tokenizer_.decode(std::get<std::vector<std::int32_t>>(first), false);
 }
@@ -184,6 +184,11 @@ Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat)
     return *text;
 }
 
+std::int64_t Preparer::text_max_of(engine::PoolingTask task) const {
+    if (!options_.whole_max || !engine::reads_whole_text(task, config_)) return options_.context_max;
+    return std::min(*options_.whole_max, options_.context_max);
+}
+
 Expected<std::vector<TokenizedPrompt>, JobError> Preparer::prompts_of(ReplyPlan& plan) const {
     std::optional<std::string> chat;
     if (const auto* messages = std::get_if<schema::ChatPrompt>(&plan.job.prompt)) {
@@ -191,7 +196,8 @@ Expected<std::vector<TokenizedPrompt>, JobError> Preparer::prompts_of(ReplyPlan&
         if (!text) return unexpected(text.error());
         chat = std::move(*text);
     }
-    if (pooling_of(plan.work)) return pooled_prompts(encoder_, config_, pairs_, std::move(chat), plan);
+    if (const auto task = pooling_of(plan.work))
+        return pooled_prompts(encoder_, config_, text_max_of(*task), pairs_, std::move(chat), plan);
     if (!chat) return texts_of(plan.job);
     // The template wrote the special tokens already.
     auto tokens = encoder_.encode(*chat, false, "messages");

@@ -20,8 +20,9 @@
 namespace lorry::consumer {
 
 struct PreparerOptions {
-    std::int64_t context_max = 0;  // prompt and drawn tokens together
-    bool share_prefixes = false;   // between tenants
+    std::int64_t context_max = 0;           // prompt and drawn tokens together
+    std::optional<std::int64_t> whole_max;  // of a text that one step must compute; nullopt: context_max
+    bool share_prefixes = false;            // between tenants
 };
 
 class Preparer {
@@ -36,13 +37,14 @@ public:
     PreparedJob expand(TokenizedJob tokenized, bool large) const;
     // Both, for a caller that has one job at a time.
     Expected<PreparedJob, RefusedJob> prepare(schema::Job job, ModelName model) const;
-    // The text of the first prompt as it is tokenized: for --dry-run.
-    Expected<std::string, schema::JobError> prompt_text(const schema::Job& job) const;
+    // The text of a prepared job's first prompt as it was tokenized: for --dry-run.
+    Expected<std::string, schema::JobError> prompt_text(const ReplyPlan& plan) const;
 
 private:
     using Prompt = TokenizedPrompt;
     Expected<std::string, schema::JobError> render(const schema::ChatPrompt& chat) const;
     Expected<std::vector<Prompt>, schema::JobError> prompts_of(ReplyPlan& plan) const;
+    std::int64_t text_max_of(engine::PoolingTask task) const;
     Expected<std::vector<Prompt>, schema::JobError> texts_of(const schema::Job& job) const;
     Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
     Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;

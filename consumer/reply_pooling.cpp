@@ -256,6 +256,13 @@ Json::Array rank_entries(const schema::PoolingFields& fields, const std::vector<
     return entries;
 }
 
+// Its head was trained on plain pairs, but intake did not know of it and rendered them.
+schema::JobError error_of_unknown_head() {
+    return {.code = schema::ErrorCode::unsupported_by_model,
+            .param = "model",
+            .message = "the adapter's registration does not say that it has a head of its own: register it again"};
+}
+
 }  // namespace
 
 Json::Array pooled_entries(const engine::Tokenizer& tokenizer, const ReplyPlan& plan, std::span<const Result> results) {
@@ -332,6 +339,7 @@ std::optional<schema::JobError> error_of_results(const ReplyPlan& plan, std::spa
     for (const Result& result : results) {
         if (result.labels != nullptr) {
             if (auto error = error_of_head(plan.work, *result.labels)) return error;
+            if (plan.renders_pairs && !result.labels->answers_yes_or_no) return error_of_unknown_head();
         }
         if (has_only_numbers(result)) continue;
         return schema::JobError{.code = schema::ErrorCode::non_finite_logits,

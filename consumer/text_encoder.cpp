@@ -71,7 +71,7 @@ Expected<std::vector<engine::Encoding>, JobError> TextEncoder::encode_windows(st
         }
         return unexpected(
             error_at(ErrorCode::invalid_value, "stride",
-                     fmt::format("field 'stride' is {}, and '{}' cannot be cut so: {}", limit.stride, field, windows.error())));
+                     fmt::format("field 'stride' is {}, and '{}' cannot be split that way: {}", limit.stride, field, windows.error())));
     }
     for (const engine::Encoding& window : *windows) {
         if (auto valid = check_tokens(window.ids, field); !valid) return unexpected(valid.error());

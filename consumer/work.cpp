@@ -18,6 +18,9 @@ using schema::JobError;
 
 bool has_head(const ModelConfig& config, PoolingTask head) { return config.labels != nullptr && config.head == head; }
 
+// A reranker's answer to no question is not a class.
+bool has_classes(const ModelConfig& config) { return has_head(config, PoolingTask::classify) && !config.token_score; }
+
 auto cannot(std::string_view what, const ModelConfig& config) {
     return unexpected(JobError{.code = ErrorCode::unsupported_by_model,
                                .param = "model",
@@ -37,7 +40,7 @@ std::optional<JobError> error_of_fields(const schema::Job& job, Work work, const
         if (job.pooling.multi_label) return refuse("multi_label", where);
         if (job.pooling.truncation) return refuse("truncate_prompt_tokens", where);
     }
-    const bool is_rendered = work == Work::score_pairs && config.token_score && !model.head;
+    const bool is_rendered = renders_pairs(work, model, config);
     if (job.pooling.instruction && !is_rendered) return refuse("instruction", "a model compares texts without a chat template");
     if (job.pooling.truncation && is_rendered) {
         return refuse("truncate_prompt_tokens", "a model reads pairs through its chat template, whose end must not be cut off");
@@ -46,9 +49,9 @@ std::optional<JobError> error_of_fields(const schema::Job& job, Work work, const
 }
 
 Expected<Work, JobError> classification_of(const schema::Job& job, bool is_adapter, const ModelConfig& config) {
-    const bool has_classes = is_adapter || has_head(config, PoolingTask::classify);
+    const bool classifies = is_adapter || has_classes(config);
     if (job.choices.empty()) {
-        if (has_classes) return Work::classify;
+        if (classifies) return Work::classify;
         if (!config.generates) return cannot("classify texts", config);
         return unexpected(JobError{.code = ErrorCode::missing_field,
                                    .param = "choices",
@@ -56,7 +59,7 @@ Expected<Work, JobError> classification_of(const schema::Job& job, bool is_adapt
                                               "with a classification head"});
     }
     if (config.generates) return Work::score_choices;
-    if (!has_classes) return cannot("classify texts", config);
+    if (!classifies) return cannot("classify texts", config);
     if (!std::holds_alternative<schema::ChatPrompt>(job.prompt)) return Work::zero_shot;
     return unexpected(JobError{.code = ErrorCode::unsupported_field,
                                .param = "messages",
@@ -97,7 +100,8 @@ std::string abilities_of(const ModelConfig& config) {
     std::vector<std::string_view> abilities;
     if (config.generates) abilities.emplace_back("generates text (/v1/chat/completions, /v1/completions, /classify with 'choices')");
     if (config.embedder) abilities.emplace_back("makes embeddings (/v1/embeddings, /score, /rerank)");
-    if (has_head(config, PoolingTask::classify)) {
+    if (config.token_score) abilities.emplace_back("scores pairs of texts (/score, /rerank)");
+    if (has_classes(config)) {
         abilities.emplace_back(config.labels->names.size() == 1 ? "classifies and scores pairs of texts (/classify, /score, /rerank)"
                                                                 : "classifies texts (/classify)");
     }
@@ -115,6 +119,10 @@ Expected<Work, JobError> work_of(const schema::Job& job, const ModelName& model,
         if (auto error = error_of_head(*work, *config.labels)) return unexpected(*std::move(error));
     }
     return work;
+}
+
+bool renders_pairs(Work work, const ModelName& model, const ModelConfig& config) {
+    return work == Work::score_pairs && config.token_score && !model.head;
 }
 
 std::optional<std::size_t> entailment_label(const engine::Labels& labels) {

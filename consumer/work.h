@@ -47,6 +47,10 @@ std::string abilities_of(const engine::ModelConfig& config);
 // not say so, the engine, which reads adapters, finds out. The error says what the model can do and by which urls.
 Expected<Work, schema::JobError> work_of(const schema::Job& job, const ModelName& model, const engine::ModelConfig& config);
 
+// Whether a job's pairs are read through the model's chat template: by a reranker that answers yes or no. An adapter with a head of its own
+// reads plain pairs.
+bool renders_pairs(Work work, const ModelName& model, const engine::ModelConfig& config);
+
 // Why this head cannot do a job's work; nullopt: it can.
 std::optional<schema::JobError> error_of_head(Work work, const engine::Labels& labels);
 

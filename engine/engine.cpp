@@ -48,7 +48,7 @@ TextRows text_rows_of(const Request& request, const ModelConfig& config) {
     if (!request.pooling) return rows;
     if (*request.pooling == PoolingTask::embed || *request.pooling == PoolingTask::classify)
         rows.pooled = rows_of(*request.pooling, config);
-    rows.whole = config.is_encoder || *request.pooling == PoolingTask::fill_mask || rows.pooled != PooledRows::last;
+    rows.whole = reads_whole_text(*request.pooling, config);
     return rows;
 }
 

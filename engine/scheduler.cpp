@@ -88,7 +88,8 @@ public:
         }
     }
 
-    // Rows for the text that is overdue, if nothing else keeps it from starting: it could otherwise stop the running sequences for ever.
+    // Rows for the text that is overdue, if nothing else keeps it from starting: otherwise a text that cannot start would take rows in
+    // every step.
     void reserve() {
         const auto found = std::ranges::find(waiting_, true, &SequenceView::overdue);
         if (found == waiting_.end()) return;

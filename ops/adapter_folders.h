@@ -22,8 +22,8 @@ public:
     consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override;
     std::vector<std::string> names() const override;
 
-    // What the model does with an adapter that resolve() accepts: with one that has a head, it classifies and nothing else. `base` is the
-    // model as it is.
+    // What the rows of a table ask of the model with an adapter that resolve() accepts: one that has a head classifies, and nothing else.
+    // `base` is the model as it is.
     engine::ModelConfig config_with(std::string_view model) const;
 
 private:

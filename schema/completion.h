@@ -80,13 +80,13 @@ struct DeadLetter {
     JobError error;
 };
 
-// One adapter, as registered in the adapters topic under its name. A tombstone removes it.
 // An adapter's own classification head.
 struct RegisteredHead {
     std::string task;  // "classify" or "token_classify"
     std::int64_t labels = 0;
 };
 
+// One adapter, as registered in the adapters topic under its name. A tombstone removes it.
 struct AdapterRegistration {
     std::string name;
     std::string hash;  // of content, see engine/model/adapter.h

@@ -105,7 +105,7 @@ enum class Aggregation : std::uint8_t { none, simple, first, average, max };
 struct PoolingFields {
     std::vector<std::string> second_texts;  // score: text_2; rerank: documents
     std::optional<Truncation> truncation;   // nullopt: a text that is too long is refused, or cut into windows
-    // embeddings, classify, token_classify: a long text is cut into windows that share so many tokens with their neighbours. Then
+    // embeddings, classify, token_classify: a long text is split into windows that share this many tokens with their neighbours. Then
     // truncation's tokens are those of a window.
     std::optional<std::int64_t> stride;
     // embeddings

@@ -149,7 +149,9 @@ Rows places_of(const PackedOutput& output, const JournalContent& content, const 
         rows.places.push_back({.entry = entry, .offset = offset, .bytes = row.size()});
         offset += static_cast<std::int64_t>(row.size()) + 1;
     }
-    CHECK(offset == content.output_bytes, "rows take the bytes that the journal says");
+    if (offset != content.output_bytes)
+        throw std::runtime_error(
+            fmt::format("{} was changed since its journal was written: start over with --overwrite", rows_of(output.file).string()));
     std::ranges::sort(rows.places, {}, [](const Place& place) { return place.entry.record; });
     return rows;
 }

@@ -62,7 +62,7 @@ public:
     std::vector<std::string> columns_needed() const;
     // The input's columns, as far as they are known before its rows are.
     const std::vector<std::string>& columns() const { return header_; }
-    // The columns with the results, and of what they hold.
+    // The columns with the results, and their types.
     std::vector<engine::ParquetColumn> added_columns() const;
     // The output's first line, with line end; empty for JSON.
     std::string output_header() const;

@@ -44,7 +44,7 @@ constexpr std::string_view choose_flags[] = {"--system", "--endpoint", "--choice
 constexpr std::string_view classify_flags[] = {"--truncate", "--stride"};
 constexpr std::string_view zero_shot_flags[] = {"--choices", "--multi-label", "--hypothesis-template", "--truncate"};
 constexpr std::string_view embed_flags[] = {"--dimensions", "--prompt-name", "--truncate", "--stride"};
-constexpr std::string_view ner_flags[] = {"--truncate", "--stride"};
+constexpr std::string_view ner_flags[] = {"--aggregation", "--truncate", "--stride"};
 constexpr std::string_view score_flags[] = {"--text-2", "--truncate"};
 
 constexpr RowTaskRow rows[] = {

@@ -56,6 +56,8 @@ constexpr PooledRows rows_of(PoolingMode mode) {
     return PooledRows::all;
 }
 PooledRows rows_of(PoolingTask task, const ModelConfig& config);
+// Whether one step must compute all tokens of a text for the task.
+bool reads_whole_text(PoolingTask task, const ModelConfig& config);
 
 class Model {
 public:

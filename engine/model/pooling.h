@@ -48,6 +48,7 @@ struct Labels {
     std::vector<std::string> names;  // by id: config.json's id2label
     ProblemType problem = ProblemType::single_label;
     bool scores_are_logits = false;  // of pairs: a CrossEncoder that was saved with no activation
+    bool answers_yes_or_no = false;  // of pairs that the chat template renders: made of the vocabulary's head (TokenScore)
 };
 
 }  // namespace lorry::engine

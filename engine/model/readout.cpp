@@ -51,6 +51,10 @@ PooledRows rows_of(PoolingTask task, const ModelConfig& config) {
     return task == PoolingTask::token_classify ? PooledRows::all : rows_of(mode_of(task, config));
 }
 
+bool reads_whole_text(PoolingTask task, const ModelConfig& config) {
+    return config.is_encoder || task == PoolingTask::fill_mask || rows_of(task, config) != PooledRows::last;
+}
+
 std::optional<ChosenHead> choose_head(const ModelParts& parts, PoolingTask task, const Adapter* adapter) {
     const Classifier& base = parts.weights.classifier;
     const Classifier* const own = adapter != nullptr ? adapter->classifier() : nullptr;

@@ -193,7 +193,8 @@ void read_token_score(const std::vector<Module>& modules, const std::filesystem:
     read_text_limits(folder, config);
     config.token_score = std::move(out);
     config.head = PoolingTask::classify;
-    config.labels = std::make_shared<const Labels>(Labels{.names = {"LABEL_0"}, .problem = ProblemType::multi_label});
+    config.labels =
+        std::make_shared<const Labels>(Labels{.names = {"LABEL_0"}, .problem = ProblemType::multi_label, .answers_yes_or_no = true});
 }
 
 void read_modules(const std::vector<Module>& modules, const std::filesystem::path& folder, ModelConfig& config) {

@@ -3,7 +3,7 @@
 import llama_cpp
 import numpy as np
 from driver import Options, Request, serve
-from encoder import Encoder
+from encoder import TEXTS_MAX, Encoder
 
 BATCH_TOKENS = 4096
 
@@ -16,7 +16,7 @@ class Llama(Encoder):
         if not self.model:
             raise RuntimeError(f"llama.cpp cannot load {options.model}")
         parameters = llama_cpp.llama_context_default_params()
-        parameters.n_seq_max = 256
+        parameters.n_seq_max = TEXTS_MAX
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = BATCH_TOKENS
         parameters.n_threads = parameters.n_threads_batch = options.threads
         parameters.embeddings = True

@@ -8,6 +8,7 @@ from driver import Request
 
 # Tokens of a batch with its padding. The warm-up finds out which is the fastest.
 BATCH_TOKENS = (1024, 4096)
+TEXTS_MAX = 256  # of a batch
 
 
 def output_of(task: str, row: np.ndarray, tokens: int) -> list:
@@ -58,7 +59,7 @@ class Encoder(ABC):
         batches: list[list[int]] = []
         for index in order:
             longest = len(requests[batches[-1][0]].prompt) if batches else 0
-            if not batches or (len(batches[-1]) + 1) * longest > size:
+            if not batches or len(batches[-1]) == TEXTS_MAX or (len(batches[-1]) + 1) * longest > size:
                 batches.append([])
             batches[-1].append(index)
         return batches

@@ -6,12 +6,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import onnx
 import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.fusion_options import FusionOptions
-from transformers import AutoConfig
 import transformers
+from transformers import AutoConfig
 
 
 def load(checkpoint: str) -> torch.nn.Module:
@@ -45,13 +46,14 @@ def main() -> None:
             raw, model_type="bert", num_heads=model.config.num_attention_heads, hidden_size=model.config.hidden_size, opt_level=1,
             optimization_options=FusionOptions("bert"),
         )  # fmt: skip
-        print(fused.get_fused_operator_statistics())
         if precision == "f32":
             fused.save_model_to_file(out)
             return
-        narrow = str(Path(folder) / "fused.onnx")
-        fused.save_model_to_file(narrow)
-        quantize_dynamic(narrow, out, per_channel=True, weight_type=QuantType.QInt8)
+        wide = str(Path(folder) / "fused.onnx")
+        fused.save_model_to_file(wide)
+        # Shapes and types behind fused nodes are not inferred.
+        types = {"DefaultTensorType": onnx.TensorProto.FLOAT}
+        quantize_dynamic(wide, out, per_channel=True, weight_type=QuantType.QInt8, extra_options=types)
 
 
 main()

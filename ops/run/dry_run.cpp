@@ -120,7 +120,7 @@ DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters
                 refuse(delivery, prepared.error(), report);
                 continue;
             }
-            if (report.prompt.empty()) report.prompt = setup.preparer().prompt_text(prepared->job.job()).value_or("");
+            if (report.prompt.empty()) report.prompt = setup.preparer().prompt_text(prepared->job.plan).value_or("");
             count_tokens(*prepared, report);
             sample.offer(std::move(delivery));
         }

@@ -30,6 +30,7 @@ void check_adapters(const RunOutputArgs& args, const consumer::JournalContent& c
 // Of a run whose results are appended to args.output.
 RunOutput begin(const RunOutputArgs& args) {
     RunOutput run;
+    run.rows = args.output;
     run.journal.emplace(FileJournal::create(consumer::journal_of(args.output), args.identity));
     return run;
 }
@@ -50,6 +51,7 @@ RunOutput resume(const RunOutputArgs& args, consumer::JournalContent content) {
     const std::filesystem::path file = consumer::journal_of(args.output);
     check_same(args, content);
     RunOutput run;
+    run.rows = args.output;
     if (args.retry_failed) {
         run.retried = consumer::drop_failed(args.output, args.format);
         content = consumer::read_journal(file);
@@ -68,8 +70,8 @@ void check_new(const RunOutputArgs& args, const std::string& why) {
 }
 
 std::string why_not_resumed(const RunOutputArgs& args) {
-    return args.resumable ? "has no journal (" + consumer::journal_of(args.output).filename().string() + ") to resume from"
-                          : "standard input cannot be read again to resume";
+    return args.jobs ? "has no journal (" + consumer::journal_of(args.output).filename().string() + ") to resume from"
+                     : "standard input cannot be read again to resume";
 }
 
 // The output of a run that has ended: there is nothing to do, unless failed rows are run again.
@@ -77,6 +79,14 @@ RunOutput reopen_packed(const RunOutputArgs& args, const RunOutputArgs& rows) {
     const std::filesystem::path journal = consumer::journal_of(args.output);
     consumer::JournalContent content = consumer::read_journal(journal);
     check_same(args, content);
+    // Earlier versions appended rows to outputs of any name.
+    if (std::ssize(content.entries) != *args.jobs) {
+        throw ResumeRefused(
+            fmt::format("{} has {} of {} results, and an output of this kind is written with all of them: give another "
+                        "-o, or start over with --overwrite",
+                        args.output.string(), content.entries.size(), *args.jobs));
+    }
+    consumer::remove_rows(args.output);
     if (args.retry_failed) {
         const std::int64_t retried = consumer::unpack_good(*args.packing);
         RunOutputArgs again = rows;
@@ -87,7 +97,6 @@ RunOutput reopen_packed(const RunOutputArgs& args, const RunOutputArgs& rows) {
     }
     FileJournal::resume(journal, content, args.output).end();  // checks the output
     RunOutput run;
-    run.rows = "/dev/null";
     note_done(content, run);
     return run;
 }
@@ -97,31 +106,44 @@ RunOutput open_rows(const RunOutputArgs& args) {
     rows.output = consumer::rows_of(args.output);
     const std::filesystem::path journal = consumer::journal_of(rows.output);
     consumer::check_unused(journal);
-    if (!args.overwrite && args.resumable && std::filesystem::exists(journal)) {
+    if (!args.overwrite && args.jobs && std::filesystem::exists(journal)) {
         consumer::finish_rewrite(rows.output);
         consumer::JournalContent content = consumer::read_journal(journal);
         if (content.journal_bytes > 0) return resume(rows, std::move(content));
     }
-    if (!args.overwrite && args.resumable && std::filesystem::exists(consumer::journal_of(args.output))) return reopen_packed(args, rows);
-    if (!args.overwrite) check_new(args, why_not_resumed(args));
+    if (!args.overwrite && args.jobs && std::filesystem::exists(consumer::journal_of(args.output))) return reopen_packed(args, rows);
+    if (!args.overwrite) {
+        check_new(args, why_not_resumed(args));
+        const bool has_rows = std::filesystem::exists(rows.output) && std::filesystem::file_size(rows.output) > 0;
+        if (!args.jobs && has_rows && std::filesystem::exists(journal)) {
+            throw ResumeRefused(
+                fmt::format("{} has the results of a run that did not end, and {}: move it away, give another -o, or drop "
+                            "it with --overwrite",
+                            rows.output.string(), why_not_resumed(args)));
+        }
+    }
     consumer::remove_rows(args.output);
     return begin(rows);
 }
 
 RunOutput open_packed(const RunOutputArgs& args) {
     RunOutput run = open_rows(args);
-    if (!run.rows.empty()) return run;
-    run.rows = consumer::rows_of(args.output);
-    run.packs = args.packing;
+    if (run.rows) run.packs = args.packing;
+    return run;
+}
+
+RunOutput without_journal(const RunOutputArgs& args) {
+    RunOutput run;
+    run.rows = args.output;
     return run;
 }
 
 RunOutput open_appended(const RunOutputArgs& args) {
     const bool is_special = args.output == "-" || (std::filesystem::exists(args.output) && !std::filesystem::is_regular_file(args.output));
-    const bool keeps_journal = args.resumable && !is_special;
+    const bool keeps_journal = args.jobs && !is_special;
     if (args.retry_failed && !keeps_journal)
         throw UsageError("--retry-failed needs an input file and an output file that an earlier run wrote");
-    if (is_special) return {};
+    if (is_special) return without_journal(args);
     const std::filesystem::path journal = consumer::journal_of(args.output);
     consumer::check_unused(journal);
     if (args.overwrite) {
@@ -129,7 +151,7 @@ RunOutput open_appended(const RunOutputArgs& args) {
         std::filesystem::remove(journal.string() + ".retry");
         if (keeps_journal) return begin(args);
         std::filesystem::remove(journal);
-        return {};
+        return without_journal(args);
     }
     if (keeps_journal && std::filesystem::exists(journal)) {
         consumer::finish_rewrite(args.output);
@@ -137,8 +159,7 @@ RunOutput open_appended(const RunOutputArgs& args) {
         if (content.journal_bytes > 0) return resume(args, std::move(content));
     }
     check_new(args, why_not_resumed(args));
-    if (!keeps_journal) return {};
-    return begin(args);
+    return keeps_journal ? begin(args) : without_journal(args);
 }
 
 // In single quotes, unless no character needs them.
@@ -155,12 +176,10 @@ std::string shell_word(const std::string& word) {
 RunOutput open_run_output(const RunOutputArgs& args) {
     if (args.retry_failed && args.overwrite) throw UsageError("--retry-failed keeps results and --overwrite drops them: give one of them");
     if (args.packing) {
-        if (args.retry_failed && !args.resumable) throw UsageError("--retry-failed needs an input file that can be read again");
+        if (args.retry_failed && !args.jobs) throw UsageError("--retry-failed needs an input file that can be read again");
         return open_packed(args);
     }
-    RunOutput run = open_appended(args);
-    run.rows = args.output;
-    return run;
+    return open_appended(args);
 }
 
 std::string resume_command() {

@@ -13,7 +13,8 @@ namespace lorry::ops {
 
 struct RunOutputArgs {
     std::filesystem::path output;  // "-": standard output
-    bool resumable = true;         // the input can be read again
+    // Number of jobs; nullopt: standard input, which cannot be read again to resume.
+    std::optional<std::int64_t> jobs;
     consumer::RunIdentity identity;
     consumer::FileFormat format;                    // of the output, or of the rows that are packed
     std::optional<consumer::PackedOutput> packing;  // what the output becomes at the end; nullopt: results are appended to it
@@ -29,8 +30,9 @@ struct RunOutput {
     std::int64_t failed_before = 0;  // of `done`
     std::int64_t retried = 0;        // failed before and run again now
     std::int64_t begin_bytes = 0;
-    std::filesystem::path rows;                   // where results are appended
-    std::optional<consumer::PackedOutput> packs;  // what is to be made of them at the end
+    // Where results are appended; nullopt: the output is packed and whole, so there is nothing to run.
+    std::optional<std::filesystem::path> rows;
+    std::optional<consumer::PackedOutput> packs;  // what is to be made of the results at the end
 };
 
 // Throws consumer::ResumeRefused or UsageError, which say why and what to do, or std::runtime_error for a bad disk.

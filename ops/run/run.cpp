@@ -55,8 +55,10 @@ private:
     consumer::RunIdentity identity_of(const EngineSetup& setup, const Settings& settings) const;
     std::unique_ptr<consumer::FileSource> make_source(const consumer::Table* table, consumer::RecordSet done) const;
     ExitCode run_dry(consumer::FileSource& source, const AdapterFolders& adapters, EngineSetup& setup, const Settings& settings) const;
+    std::optional<std::int64_t> jobs() const;
     ExitCode haul(EngineSetup& setup, const AdapterFolders& adapters, const consumer::Table* table, RunOutput output,
                   const Settings& settings, SignalWatcher& signals) const;
+    void pack(const consumer::PackedOutput& output) const;
     ExitCode sum_up(const RunProgress& progress, const RunOutput& output, const consumer::EmptyCells& empty_cells, std::int64_t done_before,
                     bool stopped) const;
 
@@ -180,10 +182,14 @@ consumer::RunIdentity RunCommand::identity_of(const EngineSetup& setup, const Se
 }
 
 std::unique_ptr<consumer::FileSource> RunCommand::make_source(const consumer::Table* table, consumer::RecordSet done) const {
-    std::optional<std::int64_t> total;
-    if (summary_) total = sample_ > 0 ? std::min(sample_, summary_->records) : summary_->records;
     return std::make_unique<consumer::FileSource>(consumer::FileSourceOptions{
-        .file = input_, .topic = topic_, .format = format_, .table = table, .done = std::move(done), .chosen = chosen_, .total = total});
+        .file = input_, .topic = topic_, .format = format_, .table = table, .done = std::move(done), .chosen = chosen_, .total = jobs()});
+}
+
+// nullopt: standard input.
+std::optional<std::int64_t> RunCommand::jobs() const {
+    if (!summary_) return std::nullopt;
+    return sample_ > 0 ? std::min(sample_, summary_->records) : summary_->records;
 }
 
 ExitCode RunCommand::run() {
@@ -215,7 +221,7 @@ ExitCode RunCommand::run() {
     }
     RunOutput output =
         open_run_output({.output = output_,
-                         .resumable = summary_.has_value(),
+                         .jobs = jobs(),
                          .identity = std::move(identity),
                          .format = appended_format(),
                          .packing = packed_output(rows),
@@ -246,10 +252,14 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                  output_);
     }
     const auto source = make_source(table, std::exchange(output.done, {}));
-    consumer::FileSink sink({.file = output.rows, .begin_bytes = output.begin_bytes, .table = table},
+    RunProgress progress(source->backlog(), done_before);
+    if (!output.rows) {
+        progress.finish();
+        return sum_up(progress, output, source->empty_cells(), done_before, false);
+    }
+    consumer::FileSink sink({.file = *output.rows, .begin_bytes = output.begin_bytes, .table = table},
                             output.journal ? &*output.journal : nullptr);
     const NoCancels no_cancels;
-    RunProgress progress(source->backlog(), done_before);
     consumer::Pipeline pipeline({.source = *source,
                                  .sink = sink,
                                  .adapters = adapters,
@@ -259,28 +269,35 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                  .reply = setup.reply(),
                                  .observer = progress},
                                 pipeline_options(settings, setup.engine(), "run"));
-    {
-        const SignalWatcher::Armed armed(signals, [&] {
-            std::cerr << fmt::format("\nstopping: finishing the running jobs ({}), {}\n", show_count(progress.running(), "request"),
-                                     summary_ ? "the others are left for later (interrupt again to stop at once; nothing is lost)"
-                                              : "the others have no result (interrupt again to stop at once)");
-            pipeline.request_stop();
-        });
-        try {
+    bool stopped = false;
+    try {
+        {
+            const SignalWatcher::Armed armed(signals, [&] {
+                std::cerr << fmt::format("\nstopping: finishing the running jobs ({}), {}\n", show_count(progress.running(), "request"),
+                                         summary_ ? "the others are left for later (interrupt again to stop at once; nothing is lost)"
+                                                  : "the others have no result (interrupt again to stop at once)");
+                pipeline.request_stop();
+            });
             pipeline.run();
-            if (output.journal) output.journal->end();
-            if (output.packs && !signals.has_stopped()) {
-                std::cerr << fmt::format("writing {}\n", output_);
-                consumer::pack_output(*output.packs);
-            }
-        } catch (const std::exception& error) {
-            if (!can_resume(output)) throw;
-            throw std::runtime_error(
-                fmt::format("{}\nno result is lost; after fixing this, resume with:\n  {}", error.what(), resume_command()));
+            stopped = signals.has_stopped();
         }
+        if (output.journal) output.journal->end();
+        if (output.packs && !stopped) pack(*output.packs);
+    } catch (const std::exception& error) {
+        if (!can_resume(output)) throw;
+        throw std::runtime_error(
+            fmt::format("{}\nno result is lost; after fixing this, resume with:\n  {}", error.what(), resume_command()));
     }
     progress.finish();
-    return sum_up(progress, output, source->empty_cells(), done_before, signals.has_stopped());
+    return sum_up(progress, output, source->empty_cells(), done_before, stopped);
+}
+
+void RunCommand::pack(const consumer::PackedOutput& output) const {
+    std::cerr << fmt::format("writing {}\n", output_);
+    // Its rows are copied beside the results.
+    if (output.parquet.input && consumer::summarize_file(input_, format_).hash != summary_->hash)
+        throw std::runtime_error(fmt::format("{} was changed during the run: put back what it was", input_));
+    consumer::pack_output(output);
 }
 
 ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output, const consumer::EmptyCells& empty_cells,
@@ -304,7 +321,8 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
     if (stopped) {
         std::cerr << fmt::format("stopped after {} in {}", show_count(total.jobs, "job"),
                                  show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))));
-        if (output.packs) std::cerr << fmt::format("; {} is written when all are done", output_);
+        if (output.packs)
+            std::cerr << fmt::format("; {} is written when all are done, until then {} has the results", output_, output.rows->string());
         std::cerr << (can_resume(output) ? "; resume with:\n  " + resume_command() + "\n"
                                          : "; it cannot be resumed without an input file\n");
         return ExitCode::failed;

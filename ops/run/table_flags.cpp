@@ -96,10 +96,13 @@ void TableFlags::declare(CLI::App& app) {
     app.add_flag("--truncate", truncates_, "with --task: cut texts that are too long for the model, instead of refusing them")
         ->group(table);
     app.add_option("--stride", stride_,
-                   "--task classify, embed or ner: read texts that are too long in windows; neighbours share so many tokens")
+                   "--task classify, embed or ner: split texts that are too long into windows; neighbouring windows share N tokens")
         ->type_name("N")
         ->group(table)
         ->check(whole_number_from(0));
+    text("--aggregation", aggregation_, "--task ner: how the classes of tokens become entities: simple (the default), first, average, max",
+         "STRATEGY")
+        ->check(CLI::IsMember({"simple", "first", "average", "max"}));
     text("--system", system_, "file with the system message", "FILE");
     text("--adapter", adapter_, "the adapter for all rows", "NAME")->default_str("base");
     text("--adapter-column", adapter_column_, "column that names each row's adapter", "COLUMN");
@@ -135,6 +138,7 @@ std::vector<TableFlags::TaskFlag> TableFlags::task_flags() const {
             {"--hypothesis-template", !hypothesis_template_.empty()},
             {"--dimensions", dimensions_.has_value()},
             {"--prompt-name", !prompt_name_.empty()},
+            {"--aggregation", !aggregation_.empty()},
             {"--truncate", truncates_},
             {"--stride", stride_.has_value()}};
 }
@@ -228,6 +232,7 @@ schema::Json::Object TableFlags::fields() const {
     if (!prompt_name_.empty()) fields.emplace_back("prompt_name", prompt_name_);
     if (!hypothesis_template_.empty()) fields.emplace_back("hypothesis_template", hypothesis_template_);
     if (multi_label_) fields.emplace_back("multi_label", true);
+    if (!aggregation_.empty()) fields.emplace_back("aggregation_strategy", aggregation_);
     if (stride_) fields.emplace_back("stride", *stride_);
     if (truncates_) fields.emplace_back("truncate_prompt_tokens", -1);
     return fields;
@@ -285,7 +290,10 @@ consumer::RunIdentity TableFlags::identity_of(const consumer::TableOptions& opti
     add("text 2", second_);
     add("encoding", format_.encoding == "utf-8" ? "" : format_.encoding);
     if (options.csv && options.delimiter != ',') add("delimiter", std::string(consumer::row_of_delimiter(options.delimiter).word));
-    for (const auto& [name, value] : options.fields) add(name == "truncate_prompt_tokens" ? "truncate" : name, value.dump());
+    const auto flag_of = [](const std::string& field) {
+        return field == "truncate_prompt_tokens" ? "truncate" : field == "aggregation_strategy" ? "aggregation" : field;
+    };
+    for (const auto& [field, value] : options.fields) add(flag_of(field), value.dump());
     return identity;
 }
 

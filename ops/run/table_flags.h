@@ -77,6 +77,7 @@ private:
     std::string prompt_name_;
     bool truncates_ = false;
     std::optional<std::int64_t> stride_;
+    std::string aggregation_;
     std::string system_;
     std::string adapter_ = "base";
     std::string adapter_column_;

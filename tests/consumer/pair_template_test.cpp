@@ -106,6 +106,13 @@ TEST(PairTemplate, MakesThePromptsOfPairs) {
                 StartsWith("unsupported_field instruction: field 'instruction' is not supported where a model compares texts without"));
     EXPECT_THAT(prepared("/rerank", R"("query":"a a a a a a a a a a a a a a a a a a","documents":["b b"])"),
                 StartsWith("context_length_exceeded documents: this model takes 20 tokens; field 'documents' has 21: shorten it"));
+    // Pins: a text without a question had a class, the chance of "yes" after it.
+    EXPECT_EQ(prepared("/classify", R"("input":"a")"),
+              "missing_field choices: field 'choices' is missing; list the labels to choose from, or name a model or an adapter with a "
+              "classification head");
+    EXPECT_EQ(prepared("/embeddings", R"("input":"a")"),
+              "unsupported_by_model model: this model cannot make embeddings; it generates text (/v1/chat/completions, /v1/completions, "
+              "/classify with 'choices') and scores pairs of texts (/score, /rerank)");
 }
 
 }  // namespace

@@ -118,8 +118,10 @@ TEST(PooledPrompts, ATextThatIsTooLongIsRefusedOrCut) {
     EXPECT_EQ(shown(prepared(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":4)")), (Lines{"[CLS] in in [SEP] / 0000"}));
     EXPECT_EQ(shown(prepared(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":4,"truncation_side":"left")")),
               (Lines{"[CLS] in the [SEP] / 0000"}));
-    EXPECT_THAT(refusal(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":21)"),
-                StartsWith("400 invalid_value truncate_prompt_tokens: field 'truncate_prompt_tokens' is 21; this model takes 1 to 20"));
+    EXPECT_THAT(
+        refusal(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":21)"),
+        StartsWith(
+            "400 invalid_value truncate_prompt_tokens: field 'truncate_prompt_tokens' is 21; this model takes 20 tokens: give 1 to 20"));
     EXPECT_THAT(refusal(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":1)"),
                 StartsWith("400 invalid_value truncate_prompt_tokens: field 'truncate_prompt_tokens' leaves 1 tokens"));
     const std::string ids = R"("input":[5,6,7,8],"truncate_prompt_tokens":3)";
@@ -128,6 +130,29 @@ TEST(PooledPrompts, ATextThatIsTooLongIsRefusedOrCut) {
               (std::vector<engine::TokenId>{6, 7, 8}));
     EXPECT_THAT(refusal(mask_filler(), "/fill_mask", R"("input":"in in in in in in in in in in in in in in in in in in [MASK]")"),
                 testing::EndsWith("has 21: shorten it"));
+}
+
+// Pins: a window, and a text that was cut, had as many tokens as the context holds, and the engine refused them.
+TEST(PooledPrompts, TextsOfADecoderAreCutToWhatOneStepPools) {
+    ModelConfig config = generator();
+    config.embedder = engine::EmbedderConfig{.pooling = engine::PoolingMode::mean, .dimensions = 8};
+    const auto tokens = [&](const std::string& members) {
+        const Preparer preparer(uncased(), std::nullopt, config, {.context_max = 20, .whole_max = 6});
+        const std::string line =
+            fmt::format(R"({{"custom_id":"a","url":"/v1/embeddings","body":{{"model":"base","input":"a a a a a a",{}}}}})", members);
+        auto job = schema::parse_job({.source = {}, .key = {}, .value = line, .headers = {}, .timestamp = {}}, {});
+        const auto made = preparer.prepare(std::move(*job), {.kind = ModelName::Kind::base});
+        if (!made) return made.error().error.message;
+        std::vector<std::size_t> lengths;
+        for (const engine::Request& request : made->requests) lengths.push_back(request.prompt.size());
+        return fmt::format("{}", fmt::join(lengths, " "));
+    };
+    EXPECT_EQ(tokens(R"("truncate_prompt_tokens":-1)"), "6");
+    EXPECT_EQ(tokens(R"("stride":1)"), "6 5");
+    EXPECT_THAT(tokens(R"("user":"u")"),
+                StartsWith("this model pools up to 6 tokens of a text (step_tokens); field 'input' has 8: shorten"));
+    config.embedder->pooling = engine::PoolingMode::last;
+    EXPECT_EQ(tokens(R"("stride":1)"), "8");
 }
 
 TEST(PooledPrompts, WhatIsWrongWithATextIsNamedWithItsPlace) {

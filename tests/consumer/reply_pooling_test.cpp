@@ -246,6 +246,15 @@ TEST(PooledReply, AnAdaptersHeadMayTurnOutNotToFit) {
 }
 
 // JSON has no number for them.
+// Pins: an adapter that was registered before heads were known scored a prompt that it was not trained on.
+TEST(PooledReply, AHeadThatWasNotRegisteredDoesNotScoreRenderedPairs) {
+    ReplyPlan plan = plan_of(Endpoint::score, Work::score_pairs);
+    const std::vector<Result> results = {pooled({0.5F}, {"LABEL_0"})};
+    EXPECT_FALSE(error_of_results(plan, results));
+    plan.renders_pairs = true;
+    EXPECT_THAT(error_of_results(plan, results)->message, testing::HasSubstr("register it again"));
+}
+
 TEST(PooledReply, ValuesThatAreNotFiniteAreAnError) {
     const ReplyPlan plan = plan_of(Endpoint::embeddings, Work::embed);
     for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {

@@ -88,11 +88,12 @@ TEST(Windows, EachBeginsWithTheModelsPrompt) {
 }
 
 TEST(Windows, AStrideThatDoesNotFitIsRefused) {
-    EXPECT_EQ(refusal(embedder(), "/v1/embeddings", R"("input":["a","b"],"stride":10)"),
-              "400 invalid_value stride: field 'stride' is 10, and 'input[0]' cannot be cut so: a stride of 10 tokens is too large: a "
-              "window has room for 10 tokens of the text");
+    EXPECT_EQ(
+        refusal(embedder(), "/v1/embeddings", R"("input":["a","b"],"stride":10)"),
+        "400 invalid_value stride: field 'stride' is 10, and 'input[0]' cannot be split that way: a stride of 10 tokens is too large: a "
+        "window has room for 10 tokens of the text");
     EXPECT_THAT(refusal(embedder(), "/v1/embeddings", R"("input":"a b","stride":2,"truncate_prompt_tokens":4)"),
-                StartsWith("400 invalid_value stride: field 'stride' is 2, and 'input' cannot be cut so"));
+                StartsWith("400 invalid_value stride: field 'stride' is 2, and 'input' cannot be split that way"));
     EXPECT_THAT(refusal(embedder(), "/v1/embeddings", R"("input":"a b","stride":2,"truncate_prompt_tokens":13)"),
                 StartsWith("400 invalid_value truncate_prompt_tokens: "));
     EXPECT_EQ(refusal(embedder(), "/v1/embeddings", R"("input":[[5,6]],"stride":2)"),
@@ -106,8 +107,8 @@ TEST(Windows, AJobHasABoundedNumberOfThem) {
     for (int i = 0; i < 5'000; ++i) text += "a ";
     EXPECT_EQ(prepared(embedder(), "/v1/embeddings", fmt::format(R"("input":"{}","stride":8)", text)).requests.size(), 2'496U);
     EXPECT_EQ(refusal(embedder(), "/v1/embeddings", fmt::format(R"("input":["{}","{}"],"stride":8)", text, text)),
-              "400 invalid_value stride: field 'stride' is 8, and 'input[1]' cannot be cut so: the text has 2496 windows of 12 tokens; it "
-              "may have 1600");
+              "400 invalid_value stride: field 'stride' is 8, and 'input[1]' cannot be split that way: the text has 2496 windows of 12 "
+              "tokens, and its job has room for 1600 more: split the job, or choose a smaller stride");
 }
 
 Result result_of(std::vector<float> values, const ModelConfig& config) {

@@ -48,7 +48,7 @@ struct PipelineRig {
         engine = std::make_unique<engine::Engine>(*model, *backend, gpt2_tokenizer(), engine_options);
         preparer = std::make_unique<consumer::Preparer>(
             gpt2_tokenizer(), std::nullopt, model->config(),
-            consumer::PreparerOptions{.context_max = engine->context_max(), .share_prefixes = share_prefixes});
+            consumer::PreparerOptions{.context_max = engine->context_max(), .whole_max = {}, .share_prefixes = share_prefixes});
         pipeline = std::make_unique<consumer::Pipeline>(consumer::PipelineParts{.source = source,
                                                                                 .sink = sink,
                                                                                 .adapters = *adapters,

@@ -73,7 +73,10 @@ impl Tokenizer {
         let own = encoding.len() - repeated;
         let count = own.saturating_sub(room).div_ceil(room - windows.stride) + 1;
         if count > windows.windows_max {
-            return Err(format!("the text has {count} windows of {} tokens; it may have {}", windows.max_tokens, windows.windows_max));
+            return Err(format!(
+                "the text has {count} windows of {} tokens, and its job has room for {} more: split the job, or choose a smaller stride",
+                windows.max_tokens, windows.windows_max
+            ));
         }
         let (first, mut rest) = split(encoding, repeated);
         rest.truncate(room, windows.stride, TruncationDirection::Right);

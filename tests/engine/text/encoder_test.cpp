@@ -172,7 +172,8 @@ TEST(EncoderTest, LimitsWithoutRoomAreRefused) {
     EXPECT_EQ(windows_error(8, 6, "a"), "a stride of 6 tokens is too large: a window has room for 6 tokens of the text");
     EXPECT_EQ(windows_error(8, 5, "a b c d e f g"), "2 windows");
     EXPECT_EQ(windows_error(8, 5, ""), "1 windows");
-    EXPECT_EQ(windows_error(8, 5, "a b c d e f g h"), "the text has 3 windows of 8 tokens; it may have 2");
+    EXPECT_EQ(windows_error(8, 5, "a b c d e f g h"),
+              "the text has 3 windows of 8 tokens, and its job has room for 2 more: split the job, or choose a smaller stride");
 }
 
 // "[CLS] in a b [SEP] | [CLS] in b c [SEP]"

@@ -2,8 +2,11 @@
 #include <csignal>
 #include <random>
 
+#include "consumer/file/error.h"
+#include "consumer/file/journal.h"
 #include "consumer/file/packed_output.h"
 #include "consumer/file/parquet_lines.h"
+#include "ops/run/output.h"
 #include "tests/ops/run/pooling_fixture.h"
 
 namespace lorry::ops {
@@ -82,6 +85,11 @@ TEST_F(PackedOutput, TablesOfTextBecomeParquetWithVectorsEntitiesAndErrors) {
     const auto tagged = records_of("entities.parquet");
     EXPECT_THAT(tagged[0], StartsWith(R"({"n":1.5,"text":"w5","more":null,"entities":[)"));
     EXPECT_THAT(tagged[1], StartsWith(R"({"n":2.0,"text":"w6","more":"[1]","entities":[)"));
+
+    // Pins: as a double, 2^53 + 1 became 2^53.
+    write_text(folder / "long.jsonl", "{\"n\":9007199254740993,\"text\":\"w5\"}\n{\"n\":1.5,\"text\":\"w6\"}\n");
+    EXPECT_EQ(run(tagger, "long.jsonl", "long.parquet", {"--text", "text"}).exit_code, 0);
+    EXPECT_THAT(records_of("long.parquet")[0], StartsWith(R"({"n":"9007199254740993",)"));
 }
 
 TEST_F(PackedOutput, CompressedTablesAndJobsAreTheSameAsPlainOnesInTheOrderOfTheInput) {
@@ -203,6 +211,67 @@ TEST_F(PackedOutput, AFinishedRunIsFinishedAndRetriesOnlyWhatFailed) {
     EXPECT_THAT(other.err, HasSubstr("other.parquet exists already and has no journal (other.parquet.lorry) to resume from"));
     EXPECT_EQ(read_whole(folder / "other.parquet"), "not ours");
     EXPECT_THAT(run(encoder, "in.csv", "none.parquet", {"--text", "text", "--retry-failed"}).err, HasSubstr("no run has written"));
+}
+
+// Pins: an output that an earlier version had appended to was taken for a whole one, and the other results went nowhere.
+TEST_F(PackedOutput, AnOutputThatLacksResultsIsNotTakenForAWholeOne) {
+    const std::filesystem::path out = folder / "out.csv.gz";
+    write_text(out, "id,text\n");
+    consumer::FileJournal journal = consumer::FileJournal::create(consumer::journal_of(out), {});
+    journal.append(std::vector<consumer::JournalEntry>{{.record = 0}}, "id,text\n");
+    journal.end();
+    try {
+        open_run_output({.output = out, .jobs = 2, .packing = consumer::PackedOutput{.file = out}});
+        FAIL() << "a result is missing";
+    } catch (const consumer::ResumeRefused& refused) {
+        EXPECT_THAT(refused.what(), HasSubstr("has 1 of 2 results"));
+    }
+}
+
+// Pins: rows of the new file got the results of the old one.
+TEST_F(PackedOutput, AParquetTableThatIsReplacedDuringItsRunIsRefused) {
+    const TinyEncoder encoder("bert");
+    const std::vector<std::string> flags = {"--task", "embed", "--text", "text", "--commit-interval", "5ms"};
+    write_table(3000);
+    EXPECT_EQ(run(encoder, "in.csv", "in.parquet", flags).exit_code, 0);
+    write_text(folder / "in.csv", read_whole(folder / "in.csv") + "3000,w9\n");
+    EXPECT_EQ(run(encoder, "in.csv", "other.parquet", flags).exit_code, 0);
+    Program program(command(encoder, "in.parquet", "out.parquet", {"--task", "embed", "--text", "text", "--result-prefix", "r_"}));
+    const auto rows = consumer::rows_of(folder / "out.parquet");
+    while (!std::filesystem::exists(rows) && !program.ends_within(std::chrono::milliseconds(1))) continue;
+    std::filesystem::rename(folder / "other.parquet", folder / "in.parquet");
+    const ProgramResult result = program.wait();
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("in.parquet was changed during the run: put back what it was"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "out.parquet"));
+}
+
+// Pins: the results of a run from standard input that was stopped were dropped by the next run.
+TEST_F(PackedOutput, RowsOfAStoppedRunAreNotDropped) {
+    const TinyEncoder encoder("bert");
+    write_table(3000);
+    std::string jobs;
+    for (int i = 0; i < 3000; ++i)
+        jobs +=
+            fmt::format(R"({{"custom_id":"{}","method":"POST","url":"/v1/embeddings","body":{{"model":"base","input":"w5"}}}})", i) + "\n";
+    write_text(folder / "jobs.jsonl", jobs);
+    std::vector<std::string> words = {"/bin/sh", "-c", "exec \"$0\" \"$@\" < '" + (folder / "jobs.jsonl").string() + "'"};
+    for (std::string& word : command(encoder, "jobs.jsonl", "out.jsonl.gz", {"--commit-interval", "5ms"}))
+        words.push_back(word == (folder / "jobs.jsonl").string() ? "-" : std::move(word));
+    const auto rows = consumer::rows_of(folder / "out.jsonl.gz");
+    {
+        Program program(words);
+        while (!std::filesystem::exists(rows) || std::filesystem::file_size(rows) == 0)
+            ASSERT_FALSE(program.ends_within(std::chrono::milliseconds(1)));
+        program.signal(SIGINT);
+        EXPECT_THAT(program.wait().err, HasSubstr("out.jsonl.gz is written when all are done, until then "));
+    }
+    const std::string bytes = read_whole(rows);
+    const ProgramResult again = run_program_of(words);
+    EXPECT_EQ(again.exit_code, 2);
+    EXPECT_THAT(again.err,
+                HasSubstr("out.jsonl.gz.rows has the results of a run that did not end, and standard input cannot be read again"));
+    EXPECT_EQ(read_whole(rows), bytes);
 }
 
 TEST_F(PackedOutput, WhatParquetIsNotUsedForIsRefusedBeforeAnythingRuns) {

@@ -48,6 +48,11 @@ TEST_F(PoolingTable, WritesEntitiesAndScoresAndTakesTemplates) {
     const Json entities = answer_of(tagger, "/token_classify", R"({"model":"base","input":"w5 w6 w8"})");
     EXPECT_EQ(read_whole(folder / "ner.jsonl"),
               R"({"a":"w5 w6","b":"w7","entities":)" + entities.find("entities")->dump() + ",\"error\":null}\n");
+    const std::vector<std::string> by_word = {"--task", "ner", "--text", "a", "--aggregation", "max"};
+    EXPECT_EQ(run(tagger, "in.jsonl", "words.jsonl", by_word).exit_code, 0);
+    const Json words = answer_of(tagger, "/token_classify", R"({"model":"base","input":"w5 w6","aggregation_strategy":"max"})");
+    EXPECT_THAT(read_whole(folder / "words.jsonl"), HasSubstr(R"("entities":)" + words.find("entities")->dump()));
+    EXPECT_THAT(refused(tagger, "in.jsonl", {"--task", "ner", "--text", "a", "--aggregation", "none"}), HasSubstr("--aggregation"));
 
     const TinyEncoder embedder("bert");
     EXPECT_EQ(run(embedder, "in.jsonl", "score.jsonl", {"--task", "score", "--text", "a", "--text-2", "b"}).exit_code, 0);

@@ -289,8 +289,8 @@ TEST_F(RunProgram, EndsWith2WhenTheCallIsWrong) {
 // Pins: a run from standard input with --overwrite removed the journal of a run that was writing the same file, and wrote into it.
 TEST_F(RunProgram, DoesNotOverwriteTheOutputOfARunThatGoesOn) {
     const int other = consumer::open_locked(consumer::journal_of(out()), O_RDWR | O_CREAT);
-    for (const bool resumable : {true, false}) {
-        const RunOutputArgs args{.output = out(), .resumable = resumable, .overwrite = true};
+    for (const std::optional<std::int64_t> jobs : {std::optional<std::int64_t>(2), std::optional<std::int64_t>()}) {
+        const RunOutputArgs args{.output = out(), .jobs = jobs, .overwrite = true};
         EXPECT_THROW(open_run_output(args), consumer::ResumeRefused);
     }
     EXPECT_TRUE(std::filesystem::exists(consumer::journal_of(out())));

@@ -26,6 +26,8 @@ const ENTITY: [(&str, Physical); 5] = [
 pub enum ColumnKind {
     Bool,
     Integer,
+    /// Integers of which doubles do not hold all.
+    LongInteger,
     Number,
     Text,
     /// A list of 32-bit numbers.
@@ -51,12 +53,16 @@ impl ColumnKind {
             Kind::Null => return seen,
             Kind::Bool => ColumnKind::Bool,
             Kind::Integer => ColumnKind::Integer,
+            Kind::LongInteger => ColumnKind::LongInteger,
             Kind::Number => ColumnKind::Number,
             Kind::Text | Kind::Other => ColumnKind::Text,
         };
         Some(match (seen, new) {
             (None, new) => new,
             (Some(seen), new) if seen == new => new,
+            (Some(ColumnKind::Integer), ColumnKind::LongInteger) | (Some(ColumnKind::LongInteger), ColumnKind::Integer) => {
+                ColumnKind::LongInteger
+            }
             (Some(ColumnKind::Integer), ColumnKind::Number) | (Some(ColumnKind::Number), ColumnKind::Integer) => ColumnKind::Number,
             _ => ColumnKind::Text,
         })
@@ -147,7 +153,7 @@ impl Column {
         let path = |rest: &[&str]| std::iter::once(name).chain(rest.iter().copied()).map(String::from).collect();
         let leaves = match kind {
             ColumnKind::Bool => vec![Leaf::new(path(&[]), Physical::BOOLEAN)],
-            ColumnKind::Integer => vec![Leaf::new(path(&[]), Physical::INT64)],
+            ColumnKind::Integer | ColumnKind::LongInteger => vec![Leaf::new(path(&[]), Physical::INT64)],
             ColumnKind::Number => vec![Leaf::new(path(&[]), Physical::DOUBLE)],
             ColumnKind::Text => vec![Leaf::new(path(&[]), Physical::BYTE_ARRAY)],
             ColumnKind::Vector => vec![Leaf::new(path(&["list", "element"]), Physical::FLOAT)],
@@ -166,7 +172,7 @@ impl Column {
         let flat = |physical| primitive(&self.name, physical, Repetition::OPTIONAL);
         match self.kind {
             ColumnKind::Bool => flat(Physical::BOOLEAN),
-            ColumnKind::Integer => flat(Physical::INT64),
+            ColumnKind::Integer | ColumnKind::LongInteger => flat(Physical::INT64),
             ColumnKind::Number => flat(Physical::DOUBLE),
             ColumnKind::Text => flat(Physical::BYTE_ARRAY),
             ColumnKind::Vector => list(primitive("element", Physical::FLOAT, Repetition::REQUIRED)),

@@ -36,12 +36,18 @@ impl<'a> Deserialize<'a> for Line<'a> {
     }
 }
 
+/// A double holds all integers up to this.
+const EXACT_MAX: u64 = 1 << 53;
+
 /// What a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Null,
     Bool,
+    /// Of 64 bits that a double holds exactly.
     Integer,
+    /// Of 64 bits that a double does not hold.
+    LongInteger,
     Number,
     Text,
     /// A list, an object, or a number that neither 64 bits nor a double hold.
@@ -55,7 +61,8 @@ pub fn kind_of(value: &RawValue) -> Kind {
         b't' | b'f' => Kind::Bool,
         b'"' => Kind::Text,
         b'[' | b'{' => Kind::Other,
-        _ if text.parse::<i64>().is_ok() => Kind::Integer,
+        _ if text.parse::<i64>().is_ok_and(|value| value.unsigned_abs() <= EXACT_MAX) => Kind::Integer,
+        _ if text.parse::<i64>().is_ok() => Kind::LongInteger,
         _ if text.contains(['.', 'e', 'E']) && text.parse::<f64>().is_ok_and(f64::is_finite) => Kind::Number,
         _ => Kind::Other,
     }
