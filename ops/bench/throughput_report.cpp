@@ -85,7 +85,7 @@ std::string show_quantiles(const std::vector<double>& ascending) {
 }
 
 std::string show_percent(double part, double whole) { return fmt::format("{:.0f} %", 100.0 * part / whole); }
-std::string show_bytes(double bytes) { return ops::show_bytes(static_cast<std::size_t>(bytes)); }
+std::string show_rounded_bytes(double bytes) { return show_bytes(static_cast<std::size_t>(bytes)); }
 std::string show_billions(double operations) { return fmt::format("{:.2f} billion", operations * 1e-9); }
 
 }  // namespace
@@ -93,16 +93,15 @@ std::string show_billions(double operations) { return fmt::format("{:.2f} billio
 std::string throughput_text(const ThroughputReport& report) {
     const ThroughputResult& result = report.result;
     const Figures figures = figures_of(report);
-    std::string bytes = fmt::format("{} a step: {}", show_bytes(figures.step.bytes), show_giga(figures.rate.bytes, "GB/s"));
+    std::string bytes = fmt::format("{} a step: {}", show_rounded_bytes(figures.step.bytes), show_giga(figures.rate.bytes, "GB/s"));
     std::string operations =
         fmt::format("{} a step: {}", show_billions(figures.step.operations), show_giga(figures.rate.operations, figures.most.unit()));
     if (report.limits) {
         const double memory = report.limits->bytes;
         const OperationRate limit = figures.most;
-        bytes += fmt::format(", {} of the {} that memory delivered", show_percent(figures.rate.bytes, memory),
-                             show_giga(memory, "GB/s"));
-        operations += fmt::format(", {} of the {} that the processor reached",
-                                  show_percent(figures.rate.operations, limit.per_second), show_giga(limit.per_second, limit.unit()));
+        bytes += fmt::format(", {} of the {} that memory delivered", show_percent(figures.rate.bytes, memory), show_giga(memory, "GB/s"));
+        operations += fmt::format(", {} of the {} that the processor reached", show_percent(figures.rate.operations, limit.per_second),
+                                  show_giga(limit.per_second, limit.unit()));
     }
     std::vector<std::vector<std::string>> rows = {
         {"requests", fmt::format("{} in {:.2f} s: {:.2f}/s", show_count(result.end.size()), result.seconds, figures.requests)},
@@ -122,7 +121,7 @@ std::string throughput_text(const ThroughputReport& report) {
     }
     if (result.adapter_groups > 0) {
         rows.push_back({"adapters", fmt::format("{:.1f} a step, {} and {} operations of it", figures.adapters_step,
-                                                show_bytes(figures.adapters.bytes), show_billions(figures.adapters.operations))});
+                                                show_rounded_bytes(figures.adapters.bytes), show_billions(figures.adapters.operations))});
     }
     if (report.base) {
         const double added = result.seconds - report.base->seconds;
@@ -133,7 +132,7 @@ std::string throughput_text(const ThroughputReport& report) {
         }
         rows.push_back({"", text});
     }
-    rows.push_back({"memory at most", ops::show_bytes(report.memory_peak)});
+    rows.push_back({"memory at most", show_bytes(report.memory_peak)});
     if (report.limits) rows.push_back({"the machine", report.limits->seen});
     return show_table(rows);
 }
