@@ -232,14 +232,20 @@ std::int64_t unpack_good(const PackedOutput& output) {
     return dropped;
 }
 
-void remove_rows(const std::filesystem::path& output) {
+std::vector<std::filesystem::path> files_beside(const std::filesystem::path& output) {
     const std::filesystem::path rows = rows_of(output);
     // The journal first: without it, the rows are left from a run that ended.
-    for (const auto& file :
-         {journal_of(rows), rows, with_suffix(rows, ".retry"), with_suffix(journal_of(rows), ".retry"),
-          with_suffix(journal_of(rows), unfinished), with_suffix(output, unfinished), with_suffix(journal_of(output), unfinished)}) {
-        std::filesystem::remove(file);
-    }
+    return {journal_of(rows),
+            rows,
+            with_suffix(rows, ".retry"),
+            with_suffix(journal_of(rows), ".retry"),
+            with_suffix(journal_of(rows), unfinished),
+            with_suffix(output, unfinished),
+            with_suffix(journal_of(output), unfinished)};
+}
+
+void remove_rows(const std::filesystem::path& output) {
+    for (const auto& file : files_beside(output)) std::filesystem::remove(file);
 }
 
 }  // namespace lorry::consumer

@@ -32,7 +32,9 @@ void pack_output(const PackedOutput& output);
 // Writes the rows of a complete output that did not fail to a file of rows again, for a run that repeats the others; returns how many these
 // are. Throws ResumeRefused when the output was changed.
 std::int64_t unpack_good(const PackedOutput& output);
-// Removes what a run that did not end has left beside the output.
+// All files that a run may have beside the output until it ends.
+std::vector<std::filesystem::path> files_beside(const std::filesystem::path& output);
+// Removes them.
 void remove_rows(const std::filesystem::path& output);
 
 }  // namespace lorry::consumer

@@ -182,6 +182,7 @@ void read_token_score(const std::vector<Module>& modules, const std::filesystem:
     };
     TokenScore out{.positive = token("true_token_id"), .negative = std::nullopt};
     if (section.find("false_token_id") != nullptr) out.negative = token("false_token_id");
+    if (out.negative == out.positive) section.refuse("false_token_id", "it equals true_token_id, so that every score would be 0.5");
     const Json* const input = section.find("module_input_name");
     if (input != nullptr && input->dump() != "\"causal_logits\"") section.refuse("module_input_name", "only causal_logits is supported");
     EmbedderConfig prompts;

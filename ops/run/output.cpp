@@ -114,12 +114,12 @@ RunOutput open_rows(const RunOutputArgs& args) {
     if (!args.overwrite && args.jobs && std::filesystem::exists(consumer::journal_of(args.output))) return reopen_packed(args, rows);
     if (!args.overwrite) {
         check_new(args, why_not_resumed(args));
-        const bool has_rows = std::filesystem::exists(rows.output) && std::filesystem::file_size(rows.output) > 0;
-        if (!args.jobs && has_rows && std::filesystem::exists(journal)) {
-            throw ResumeRefused(
-                fmt::format("{} has the results of a run that did not end, and {}: move it away, give another -o, or drop "
-                            "it with --overwrite",
-                            rows.output.string(), why_not_resumed(args)));
+        // Killed before its first result, a run leaves files that are known by its journal.
+        const bool is_ours = args.jobs && std::filesystem::exists(journal);
+        for (const auto& file : is_ours ? std::vector<std::filesystem::path>() : consumer::files_beside(args.output)) {
+            if (!std::filesystem::exists(file) || file == journal) continue;
+            throw ResumeRefused(fmt::format(
+                "{} exists already, and this run would replace it: move it away, give another -o, or --overwrite", file.string()));
         }
     }
     consumer::remove_rows(args.output);

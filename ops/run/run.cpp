@@ -202,6 +202,12 @@ ExitCode RunCommand::run() {
         throw UsageError("a CSV table comes from a file, because its header is read twice: save it to a file first");
     }
     packing_ = packing_of(output_, table_flags_.is_table(), format_.records);
+    if (packing_ && !consumer::is_standard_input(input_)) {
+        for (const auto& file : consumer::files_beside(output_)) {
+            if (std::filesystem::exists(file) && std::filesystem::equivalent(input_, file))
+                throw UsageError(fmt::format("{} is the name of a file that the run itself writes: rename it, or give another -o", input_));
+        }
+    }
     topic_ = consumer::is_standard_input(input_) ? "stdin" : std::filesystem::path(input_).filename().string();
     const engine::ModelConfig config = check_folders(settings);
     const AdapterFolders adapters(settings.adapters, base_name_of(settings), config);

@@ -228,6 +228,28 @@ TEST_F(PackedOutput, AnOutputThatLacksResultsIsNotTakenForAWholeOne) {
     }
 }
 
+// Pins: files with the names that a run uses beside its output were removed, the input among them.
+TEST_F(PackedOutput, FilesThatARunDidNotWriteAreNotRemoved) {
+    const TinyEncoder encoder("bert");
+    write_table(2);
+    for (const std::string ending : {".rows", ".new", ".rows.retry", ".lorry.new"}) {
+        const std::string name = "out.parquet" + ending;
+        write_text(folder / name, "precious");
+        const ProgramResult result = run(encoder, "in.csv", "out.parquet", {"--text", "text"});
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_THAT(result.err, HasSubstr(name + " exists already, and this run would replace it"));
+        EXPECT_EQ(read_whole(folder / name), "precious");
+        std::filesystem::rename(folder / "in.csv", folder / name);
+        for (const std::vector<std::string>& more : {std::vector<std::string>{}, std::vector<std::string>{"--overwrite"}}) {
+            std::vector<std::string> flags = {"--text", "text", "--format", "csv"};
+            flags.insert(flags.end(), more.begin(), more.end());
+            EXPECT_THAT(run(encoder, name, "out.parquet", flags).err, HasSubstr("is the name of a file that the run itself writes"));
+        }
+        std::filesystem::rename(folder / name, folder / "in.csv");
+    }
+    EXPECT_EQ(run(encoder, "in.csv", "out.parquet", {"--text", "text"}).exit_code, 0);
+}
+
 // Pins: rows of the new file got the results of the old one.
 TEST_F(PackedOutput, AParquetTableThatIsReplacedDuringItsRunIsRefused) {
     const TinyEncoder encoder("bert");
@@ -269,8 +291,7 @@ TEST_F(PackedOutput, RowsOfAStoppedRunAreNotDropped) {
     const std::string bytes = read_whole(rows);
     const ProgramResult again = run_program_of(words);
     EXPECT_EQ(again.exit_code, 2);
-    EXPECT_THAT(again.err,
-                HasSubstr("out.jsonl.gz.rows has the results of a run that did not end, and standard input cannot be read again"));
+    EXPECT_THAT(again.err, HasSubstr("out.jsonl.gz.rows exists already, and this run would replace it: move it away"));
     EXPECT_EQ(read_whole(rows), bytes);
 }
 
