@@ -1,10 +1,10 @@
 """Drives Hugging Face transformers, with PEFT for adapters: generate() with static batches. Run by ops/bench-peers."""
 
-import copy
 import importlib.metadata
 
 import torch
 from driver import Options, Request, serve
+from peft_models import merged, with_adapters
 from transformers import AutoModelForCausalLM
 
 
@@ -17,7 +17,7 @@ class Transformers:
         self.engine = f"transformers {importlib.metadata.version('transformers')}"
         self.settings = "generate() over static batches in order of arrival, bfloat16, sdpa attention; it has no prefix cache"
         if options.adapters:
-            self.load_adapters(sorted(options.adapters.iterdir()))
+            self.model = with_adapters(self.model, options.adapters)
             self.engine += f", peft {importlib.metadata.version('peft')}"
             self.settings += "; adapters mixed in a batch by generate(adapter_names=...)"
         if options.merged:
@@ -26,19 +26,7 @@ class Transformers:
         self.model.eval()
 
     def switch(self, adapter: str) -> None:
-        from peft import PeftModel
-
-        # A copy, because removing a merged adapter would leave rounding errors of bfloat16.
-        self.model = PeftModel.from_pretrained(copy.deepcopy(self.base), self.merged / adapter).merge_and_unload()
-
-    def load_adapters(self, folders: list) -> None:
-        from peft import PeftModel
-
-        for folder in folders:
-            if isinstance(self.model, PeftModel):
-                self.model.load_adapter(folder, folder.name)
-            else:
-                self.model = PeftModel.from_pretrained(self.model, folder, adapter_name=folder.name)
+        self.model = merged(self.base, self.merged / adapter)
 
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
         outputs = []

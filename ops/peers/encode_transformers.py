@@ -1,12 +1,12 @@
 """Drives sentence-transformers for embeddings, and transformers with PEFT for classifiers. Run by ops/bench-peers."""
 
-import copy
 import importlib.metadata
 
 import numpy as np
 import torch
 from driver import Options, serve
 from encoder import PaddedEncoder
+from peft_models import merged, with_adapters
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -28,7 +28,7 @@ class Transformers(PaddedEncoder):
         self.base = self.model
         self.settings = f"{options.precision}, sdpa attention, texts of similar lengths padded to batches of 1,024 or 4,096 tokens"
         if options.adapters:
-            self.load_adapters(sorted(options.adapters.iterdir()))
+            self.model = with_adapters(self.model, options.adapters)
             packages.append("peft")
             self.settings += "; adapters mixed in a batch by forward(adapter_names=...)"
         if options.merged:
@@ -38,19 +38,7 @@ class Transformers(PaddedEncoder):
         self.model.eval()
 
     def switch(self, adapter: str) -> None:
-        from peft import PeftModel
-
-        # A copy, because removing a merged adapter would leave rounding errors.
-        self.model = PeftModel.from_pretrained(copy.deepcopy(self.base), self.merged / adapter).merge_and_unload().eval()
-
-    def load_adapters(self, folders: list) -> None:
-        from peft import PeftModel
-
-        for folder in folders:
-            if isinstance(self.model, PeftModel):
-                self.model.load_adapter(folder, folder.name)
-            else:
-                self.model = PeftModel.from_pretrained(self.model, folder, adapter_name=folder.name)
+        self.model = merged(self.base, self.merged / adapter)
 
     def encode(self, ids: np.ndarray, mask: np.ndarray, adapters: list[str | None]) -> np.ndarray:
         features = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
