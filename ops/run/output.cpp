@@ -101,26 +101,31 @@ RunOutput reopen_packed(const RunOutputArgs& args, const RunOutputArgs& rows) {
     return run;
 }
 
+// No file of another kind has a name that the run uses beside its output. `journal` is that of the rows.
+void check_unused_names(const RunOutputArgs& args, const std::filesystem::path& journal) {
+    for (const auto& file : consumer::files_beside(args.output)) {
+        if (!std::filesystem::exists(file) || file == journal) continue;
+        throw ResumeRefused(
+            fmt::format("{} exists already, and this run would replace it: move it away, give another -o, or --overwrite", file.string()));
+    }
+}
+
 RunOutput open_rows(const RunOutputArgs& args) {
     RunOutputArgs rows = args;
     rows.output = consumer::rows_of(args.output);
     const std::filesystem::path journal = consumer::journal_of(rows.output);
     consumer::check_unused(journal);
-    if (!args.overwrite && args.jobs && std::filesystem::exists(journal)) {
-        consumer::finish_rewrite(rows.output);
-        consumer::JournalContent content = consumer::read_journal(journal);
-        if (content.journal_bytes > 0) return resume(rows, std::move(content));
-    }
-    if (!args.overwrite && args.jobs && std::filesystem::exists(consumer::journal_of(args.output))) return reopen_packed(args, rows);
     if (!args.overwrite) {
-        check_new(args, why_not_resumed(args));
-        // Killed before its first result, a run leaves files that are known by its journal.
-        const bool is_ours = args.jobs && std::filesystem::exists(journal);
-        for (const auto& file : is_ours ? std::vector<std::filesystem::path>() : consumer::files_beside(args.output)) {
-            if (!std::filesystem::exists(file) || file == journal) continue;
-            throw ResumeRefused(fmt::format(
-                "{} exists already, and this run would replace it: move it away, give another -o, or --overwrite", file.string()));
+        const bool has_begun = args.jobs && std::filesystem::exists(journal);
+        if (has_begun) {
+            consumer::finish_rewrite(rows.output);
+            consumer::JournalContent content = consumer::read_journal(journal);
+            if (content.journal_bytes > 0) return resume(rows, std::move(content));
         }
+        if (args.jobs && std::filesystem::exists(consumer::journal_of(args.output))) return reopen_packed(args, rows);
+        check_new(args, why_not_resumed(args));
+        // A run that was killed before its first result has left files, too.
+        if (!has_begun) check_unused_names(args, journal);
     }
     consumer::remove_rows(args.output);
     return begin(rows);
