@@ -19,7 +19,8 @@ struct Activate {
         if constexpr (kind == Activation::silu) {
             return x / (Math::exp(-x) + 1.0F);
         } else if constexpr (kind == Activation::gelu) {
-            return x * 0.5F * (Math::erf(x * 0.707106781F) + 1.0F);
+            const Floats tail = Math::normal_tail(V::magnitude(x));
+            return x * (x < 0.0F ? tail : 1.0F - tail);
         } else if constexpr (kind == Activation::gelu_tanh) {
             // (1 + tanh(y)) / 2 = 1 / (1 + exp(-2 y)), with y = sqrt(2 / pi) (x + 0.044715 x^3)
             const Floats cubic = V::fma(x * x * x, V::all(0.044715F), x);

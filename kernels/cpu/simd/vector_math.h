@@ -1,5 +1,5 @@
-// exp and erf on vectors, with errors of a few units in the last place. Used by the activation, attention and sampling kernels. The
-// polynomials were fitted at Chebyshev nodes; their intervals and errors are noted beside them.
+// exp and the normal distribution on vectors, with errors of a few units in the last place. Used by the activation, attention and sampling
+// kernels. The polynomials were fitted for the smallest greatest error; their intervals and errors are noted beside them.
 #pragma once
 
 #include "kernels/cpu/simd/simd.h"
@@ -27,25 +27,32 @@ struct VectorMath {
         const Floats n = shifted - V::integer_bits;
         const Floats r = V::fma(n, V::all(-1.42860677e-6F), V::fma(n, V::all(-0.693145752F), bounded));
         const Floats value = V::fma(r * r, polynomial(r, terms), r + 1.0F);
+        return x < -87.0F ? Floats{} : value * power_of_two(shifted);
+    }
+
+    // 1 - Phi(x) for x >= 0, where Phi is the normal distribution function: (1 - erf(x / sqrt(2))) / 2. x > 6 gives exactly 0. Keeps NaN.
+    [[gnu::always_inline]] static inline Floats normal_tail(Floats x) {
+        // -log2 of the result for x <= 6: the result, times x, errs by 1e-8 at most.
+        constexpr float tail_terms[] = {0.999999903F,    1.15110973F,     0.459172215F,   0.052603057F,  -0.00721639899F,
+                                        0.000253442668F, 0.000138086063F, -2.9271617e-5F, 1.99187251e-6F};
+        // (2^r - 1) / r for |r| <= 1/2: 2^r errs by 3e-9 of it at most.
+        constexpr float power_terms[] = {0.693147202F, 0.240226511F, 0.0555033353F, 0.00961803915F, 0.00133985787F, 0.000154664985F};
+        const Floats logarithm = -polynomial(V::smaller(V::all(6.0F), x), tail_terms);
+        const Floats shifted = logarithm + V::integer_bits;
+        const Floats r = logarithm - (shifted - V::integer_bits);
+        const Floats value = V::fma(r, polynomial(r, power_terms), V::all(1.0F));
+        return x > 6.0F ? Floats{} : value * power_of_two(shifted);
+    }
+
+private:
+    // 2^n for the integer n that was rounded by adding integer_bits.
+    [[gnu::always_inline]] static inline Floats power_of_two(Floats shifted) {
         typename V::Bits bits;
         __builtin_memcpy(&bits, &shifted, sizeof bits);
         const typename V::Bits power_bits = (bits - 0x4B400000U + 127U) << 23;
         Floats power;
         __builtin_memcpy(&power, &power_bits, sizeof power);
-        return x < -87.0F ? Floats{} : value * power;
-    }
-
-    [[gnu::always_inline]] static inline Floats erf(Floats x) {
-        constexpr float near_terms[] = {1.1283792F,    -0.37612638F,    0.11283783F,    -0.02686543F,
-                                        0.0052210318F, -0.00084840804F, 0.00011265959F, -9.6670443e-6F};  // |x| <= 1: 4e-11
-        // -log(erfc(x)) around 2.5 for 1 <= x <= 4: the error of erf is 5e-10; beyond 4, erf is 1 in float32.
-        constexpr float far_terms[] = {7.8068153F,     5.3526807F,     0.9438937F,   0.010858542F,  -0.0021653035F,
-                                       0.00042012252F, -7.7291376e-5F, 1.331501e-5F, -1.6371514e-6F};
-        const Floats near = x * polynomial(x * x, near_terms);
-        const Floats size = V::magnitude(x);
-        const Floats bounded = V::smaller(V::all(4.0F), size);
-        const Floats far = 1.0F - exp(-polynomial(bounded - 2.5F, far_terms));
-        return size < 1.0F ? near : x < 0.0F ? -far : far;
+        return power;
     }
 };
 
