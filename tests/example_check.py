@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "ops" / "example"
 # A little below what ops/example/README.md says, because processors add up in different orders.
-FLOORS = {"classify": 0.63, "embed": 0.36, "ner": 0.5}
+FLOORS = {"classify": 0.65, "embed": 0.35, "ner": 0.6}
 TASKS = {"classify": ["--adapter", "section"], "embed": [], "ner": ["--adapter", "entities", "--aggregation", "first"]}
 
 
