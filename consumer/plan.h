@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,6 +77,7 @@ struct ReplyPlan {
 struct TokenizedJob {
     ReplyPlan plan;  // without its places
     std::vector<TokenizedPrompt> prompts;
+    std::shared_ptr<const engine::Grammar> grammar;  // of what its answers must match; null: anything
     JobWeight weight;
 };
 

@@ -34,6 +34,11 @@ std::int64_t entry_bytes(std::int64_t top) {
     return static_cast<std::int64_t>(sizeof(engine::TokenLogprobs)) + top * static_cast<std::int64_t>(sizeof(kernels::TokenLogprob));
 }
 
+JobError error_of_structure(const schema::Structure& structure, const std::string& why) {
+    return error_at(ErrorCode::invalid_structure, structure.field,
+                    fmt::format("no answer can be held to field '{}': {}", structure.field, why));
+}
+
 std::uint64_t random_key() {
     std::random_device device;
     return (std::uint64_t{device()} << 32U) | device();
@@ -49,7 +54,8 @@ Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::Cha
       config_(config),
       options_(options),
       end_tokens_(tokenizer.end_tokens(config.eos_ids, config.vocabulary)),
-      prefix_key_(random_key()) {
+      prefix_key_(random_key()),
+      grammars_(tokenizer, config.vocabulary, end_tokens_) {
     if (config.token_score) pairs_.emplace(chat_template_, *config.token_score);
 }
 
@@ -86,6 +92,11 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
         auto choices = choice_tokens(plan.job.choices);
         if (!choices) return unexpected(choices.error());
         plan.choices = std::move(*choices);
+    }
+    if (plan.job.structure) {
+        auto grammar = grammars_.compile(*plan.job.structure);
+        if (!grammar) return unexpected(error_of_structure(*plan.job.structure, grammar.error()));
+        tokenized.grammar = std::move(*grammar);
     }
     for (const Prompt& prompt : *prompts) {
         if (!pooling_of(plan.work)) {  // those are checked where they are made
@@ -239,9 +250,9 @@ Expected<ChoiceTokens, JobError> Preparer::choice_tokens(const std::vector<std::
 }
 
 // One for all of the job's requests.
-engine::SharedDrawing Preparer::drawing_of(const schema::Job& job) const {
+engine::SharedDrawing Preparer::drawing_of(const schema::Job& job, std::shared_ptr<const engine::Grammar> grammar) const {
     if (!schema::row_of(job.endpoint).generation) return engine::default_drawing();
-    engine::Drawing drawing{.sampling = job.sampling};
+    engine::Drawing drawing{.sampling = job.sampling, .grammar = std::move(grammar)};
     for (const auto& [token, bias] : job.sampling.logit_bias) drawing.logit_bias.push_back({token, bias});
     if (!job.sampling.ignore_eos) drawing.end_tokens = end_tokens_;
     drawing.end_tokens.insert(drawing.end_tokens.end(), job.sampling.stop_token_ids.begin(), job.sampling.stop_token_ids.end());
@@ -260,8 +271,10 @@ engine::BlockHash Preparer::prefix_scope_of(const schema::Job& job) const {
 PreparedJob Preparer::expand(TokenizedJob tokenized, bool large) const {
     PreparedJob prepared{.plan = std::move(tokenized.plan)};
     ReplyPlan& plan = prepared.plan;
-    Request common{
-        .prefix_scope = prefix_scope_of(plan.job), .drawing = drawing_of(plan.job), .priority = plan.job.priority, .large = large};
+    Request common{.prefix_scope = prefix_scope_of(plan.job),
+                   .drawing = drawing_of(plan.job, std::move(tokenized.grammar)),
+                   .priority = plan.job.priority,
+                   .large = large};
     if (plan.model.kind == ModelName::Kind::adapter) {
         common.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder};
     }

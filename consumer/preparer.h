@@ -15,6 +15,7 @@
 #include "consumer/text_encoder.h"
 #include "engine/model/model_config.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/grammar.h"
 #include "engine/text/tokenizer.h"
 
 namespace lorry::consumer {
@@ -55,7 +56,7 @@ private:
     JobWeight weight_of(const ReplyPlan& plan, const Prompt& prompt) const;
     JobWeight weight_of_drawing(const schema::Job& job, const Prompt& prompt) const;
     JobWeight weight_of_scoring(const ReplyPlan& plan, const Prompt& prompt) const;
-    engine::SharedDrawing drawing_of(const schema::Job& job) const;
+    engine::SharedDrawing drawing_of(const schema::Job& job, std::shared_ptr<const engine::Grammar> grammar) const;
     engine::BlockHash prefix_scope_of(const schema::Job& job) const;
     void add_generation(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
     void add_choices(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
@@ -68,6 +69,7 @@ private:
     const PreparerOptions options_;
     const std::vector<engine::TokenId> end_tokens_;
     const std::uint64_t prefix_key_;  // random, of this process
+    mutable engine::GrammarCompiler grammars_;
 
     // The last list of choices, as a million jobs may ask for the same one. Guarded by choices_mutex_.
     mutable std::mutex choices_mutex_;

@@ -9,6 +9,21 @@
 #include "schema/check.h"
 
 namespace lorry::engine {
+namespace {
+
+// allowed: as SampleRow::allowed.
+bool allows_others(std::span<const std::uint32_t> allowed, std::span<const TokenId> banned) {
+    for (std::size_t word = 0; word < allowed.size(); ++word) {
+        std::uint32_t rest = allowed[word];
+        for (const TokenId token : banned) {
+            if (static_cast<std::size_t>(token) / 32 == word) rest &= ~(1U << (static_cast<unsigned>(token) % 32));
+        }
+        if (rest != 0) return true;
+    }
+    return false;
+}
+
+}  // namespace
 
 Batch::Batch(std::int64_t rows_max, std::int64_t sample_rows_max, std::int64_t sequences_max) {
     const auto rows = static_cast<std::size_t>(rows_max);
@@ -141,6 +156,16 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     if (drawn < sampling.min_tokens) row.banned = drawing.end_tokens;
     if (drawn == 0) row.targets = request.final_targets;
     sample_rows_.push_back(row);
+}
+
+void Batch::allow_tokens() {
+    for (const BatchEntry& entry : entries_) {
+        if (!entry.draws) continue;
+        kernels::SampleRow& row = sample_rows_[static_cast<std::size_t>(entry.final_sample_row())];
+        row.allowed = entry.sequence->allowed_tokens();
+        // The sampler needs a token that may be drawn. Where a grammar allows end tokens only, the answer ends before min_tokens.
+        if (!row.allowed.empty() && !row.banned.empty() && !allows_others(row.allowed, row.banned)) row.banned = {};
+    }
 }
 
 void Batch::add_pooled_rows(BatchEntry& entry, std::int64_t row_begin) {

@@ -327,6 +327,7 @@ void Engine::Implementation::forward(Batch& batch) {
     backend.begin_step(batch.step());
     const kernels::Matrix logits = model.forward({.step = batch.step(), .adapters = batch.adapters(), .texts = batch.texts()}, *cache);
     take_texts(batch);
+    batch.allow_tokens();
     if (!batch.sample_rows().empty()) {
         backend.sample({.logits = logits, .rows = batch.sample_rows(), .results = batch.sample_results()});
     }

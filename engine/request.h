@@ -17,6 +17,7 @@
 
 namespace lorry::engine {
 
+class Grammar;
 using kernels::TokenId;
 using RequestId = std::uint64_t;
 using Clock = std::chrono::steady_clock;
@@ -32,6 +33,7 @@ struct Drawing {
     schema::Sampling sampling;  // without seed, max_tokens and logit_bias, which are members here and of Request
     std::vector<kernels::TokenBias> logit_bias;
     std::vector<TokenId> end_tokens;  // end the text when drawn; part of it only if sampling.include_stop_text
+    std::shared_ptr<const Grammar> grammar;  // which tokens may be drawn, and when the text is complete; null: any, and never
 };
 using SharedDrawing = std::shared_ptr<const Drawing>;
 SharedDrawing shared(Drawing drawing);

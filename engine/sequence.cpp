@@ -8,6 +8,16 @@
 
 namespace lorry::engine {
 
+namespace {
+
+schema::JobError error_of_grammar(const std::string& why) {
+    return {.code = schema::ErrorCode::invalid_structure,
+            .param = {},
+            .message = "what the answer must match became too complex while it was written: " + why + "; simplify it"};
+}
+
+}  // namespace
+
 SharedDrawing shared(Drawing drawing) { return std::make_shared<const Drawing>(std::move(drawing)); }
 
 const SharedDrawing& default_drawing() {
@@ -68,8 +78,9 @@ std::int64_t Sequence::reusable_tokens() const {
 SequenceView Sequence::view() const {
     SequenceView view;
     view.known = known();
-    // A token that a queued step draws is computed next, unless it reaches max_tokens.
-    if (std::ssize(output()) + queued.draws < request_.max_tokens) view.known += queued.draws;
+    // A token that a queued step draws is computed next, unless it reaches max_tokens. A grammar must have seen it first.
+    const bool goes_on = std::ssize(output()) + queued.draws < request_.max_tokens;
+    if (goes_on && request_.drawing->grammar == nullptr) view.known += queued.draws;
     view.computed = launched();
     view.blocks = static_cast<std::int64_t>(blocks.size());
     view.samples = draws() || !request_.final_targets.empty();
@@ -87,6 +98,24 @@ SequenceView Sequence::view() const {
     return view;
 }
 
+std::span<const std::uint32_t> Sequence::allowed_tokens() {
+    const Grammar* const grammar = request_.drawing->grammar.get();
+    if (grammar == nullptr) return {};
+    if (!answer_) answer_ = grammar->begin();
+    const auto allowed = answer_->allowed();
+    if (allowed) return *allowed;
+    result.error = error_of_grammar(allowed.error());
+    return {};
+}
+
+// True if nothing may follow the token, which is no end token, or if the grammar failed.
+bool Sequence::complete_answer(TokenId token) {
+    if (!answer_) return false;
+    const auto complete = answer_->accept(token);
+    if (!complete) result.error = error_of_grammar(complete.error());
+    return complete.value_or(true);
+}
+
 bool Sequence::accept(const kernels::SampleResult& drawn) {
     const schema::Sampling& sampling = request_.drawing->sampling;
     tokens.push_back(drawn.token);
@@ -99,14 +128,15 @@ bool Sequence::accept(const kernels::SampleResult& drawn) {
     };
     // Until min_tokens are drawn, end tokens are banned.
     const bool is_end_token = std::ranges::find(request_.drawing->end_tokens, drawn.token) != request_.drawing->end_tokens.end();
-    if (is_end_token) result.finish = FinishReason::stop;
+    const bool is_complete = !is_end_token && complete_answer(drawn.token);
+    if (is_end_token || is_complete) result.finish = FinishReason::stop;
     if (!is_end_token || sampling.include_stop_text) {
         if (take_text(detokenizer_.push(drawn.token))) {
             result.finish = FinishReason::stop;
             return true;  // what the detokenizer still holds comes after the stop text
         }
     }
-    const bool ended = is_end_token || drawn_count >= request_.max_tokens;
+    const bool ended = is_end_token || is_complete || drawn_count >= request_.max_tokens;
     if (ended && take_text(detokenizer_.finish())) result.finish = FinishReason::stop;
     return ended;
 }

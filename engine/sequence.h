@@ -13,6 +13,7 @@
 #include "engine/scheduler.h"
 #include "engine/stopping.h"
 #include "engine/text/detokenizer.h"
+#include "engine/text/grammar.h"
 
 namespace lorry::engine {
 
@@ -49,6 +50,9 @@ public:
     // The chain hashes of the full blocks within tokens [from, end), with `from` rounded down to the start of its block.
     std::span<const BlockHash> blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) const;
 
+    // The tokens that its grammar allows to be drawn next, as kernels::SampleRow::allowed; empty: all. Takes a while: up to a millisecond.
+    // Sets result.error if the grammar has become too complex.
+    std::span<const std::uint32_t> allowed_tokens();
     // Appends a drawn token. True if the sequence has ended.
     bool accept(const kernels::SampleResult& drawn);
     // What became certain since the last call: text with its log-probabilities, and the prompt's scores.
@@ -74,6 +78,7 @@ public:
     Result result;
 
 private:
+    bool complete_answer(TokenId token);
     void end_offsets_with_text();
 
     Request request_;
@@ -83,6 +88,7 @@ private:
     BlockHash root_;
     Detokenizer detokenizer_;
     StopMatcher matcher_;
+    std::optional<Grammar::Answer> answer_;  // from the first draw on, if there is a grammar
     std::int64_t characters_ = 0;           // of the text of the drawn tokens
     std::int64_t characters_streamed_ = 0;  // of these, handed out in deltas
     std::size_t logprobs_streamed_ = 0;

@@ -11,6 +11,7 @@
 
 #include "schema/codec_pooling.h"
 #include "schema/codec_prompt.h"
+#include "schema/codec_structure.h"
 
 namespace lorry::schema {
 namespace {
@@ -46,6 +47,8 @@ struct Draft {
     std::optional<std::int64_t> truncation_tokens;
     bool truncates = false;
     std::optional<bool> keeps_end;
+    std::optional<Structure> response_format;
+    std::optional<Structure> structured_outputs;
 };
 
 // Sets of endpoints, as bits.
@@ -294,6 +297,10 @@ constexpr Field fields[] = {
     {"include_stop_str_in_output", generate, Flag{[](Draft& d, bool v) { d.job.sampling.include_stop_text = v; }}},
     {"skip_special_tokens", generate, Flag{[](Draft& d, bool v) { d.job.sampling.skip_special_tokens = v; }}},
 
+    {"response_format", generate, Custom{[](Draft& d, const Json& v) { return store(d.response_format, read_response_format(v)); }}},
+    {"structured_outputs", generate, Custom{[](Draft& d, const Json& v) {
+        return store(d.structured_outputs, read_structured_outputs(v)); }}},
+
     {"logprobs", chat, Flag{[](Draft& d, bool v) { d.wants_logprobs = v; }}},
     {"top_logprobs", chat, Integer{0, 20, [](Draft& d, std::int64_t v) { d.top_logprobs = static_cast<std::int32_t>(v); }}},
     {"logprobs", text, Integer{0, 20, [](Draft& d, std::int64_t v) { d.logprobs = static_cast<std::int32_t>(v); }}},
@@ -309,7 +316,6 @@ constexpr Field fields[] = {
     {"service_tier", chat, NoEffect{"string"}},
     {"prompt_cache_key", chat, NoEffect{"string"}},
 
-    {"response_format", generate, Fixed{R"({"type":"text"})"}},
     {"modalities", chat, Fixed{R"(["text"])"}},
     {"parallel_tool_calls", chat, Fixed{"true"}},
     {"spaces_between_special_tokens", generate, Fixed{"true"}},
@@ -325,7 +331,6 @@ constexpr Field fields[] = {
     {"reasoning_effort", chat, Fixed{nullptr}},
     {"verbosity", chat, Fixed{nullptr}},
     {"web_search_options", chat, Fixed{nullptr}},
-    {"structured_outputs", generate, Fixed{nullptr}},
     {"guided_json", generate, Fixed{nullptr}},
     {"guided_regex", generate, Fixed{nullptr}},
     {"guided_choice", generate, Fixed{nullptr}},
@@ -441,6 +446,10 @@ FieldError finish_sampling(Draft& draft) {
     if (draft.has_stream_options && !job.stream) {
         return invalid("stream_options", "field 'stream_options' needs 'stream': true; give both or none");
     }
+    if (draft.response_format && draft.structured_outputs) {
+        return invalid("structured_outputs", "fields 'response_format' and 'structured_outputs' are both present; give one of them");
+    }
+    job.structure = draft.response_format ? std::move(draft.response_format) : std::move(draft.structured_outputs);
     if (draft.has_tool_choice && draft.tools.empty()) {
         return invalid("tool_choice", "field 'tool_choice' needs 'tools'; give both or none");
     }

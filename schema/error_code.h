@@ -29,6 +29,7 @@ enum class ErrorCode : std::uint8_t {
     invalid_type,
     invalid_value,
     unsupported_field,
+    invalid_structure,
     unsupported_url,
     // The model, or what the prompt means to it.
     model_not_found,
@@ -109,6 +110,11 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
             return ErrorRow{"invalid_value", 400, "A field's value is not allowed.", "Send a value that the message allows."};
         case unsupported_field:
             return ErrorRow{"unsupported_field", 400, "A field, or this value of it, is unknown or not supported.", "Leave the field out."};
+        case invalid_structure:
+            return ErrorRow{"invalid_structure", 400,
+                            "What the answer must match (`response_format`, `structured_outputs`) has a mistake or a keyword that is not "
+                            "supported, or is too complex. The message says which.",
+                            "Correct or simplify it."};
         case unsupported_url:
             return ErrorRow{"unsupported_url", 400, "Lorry does not serve this `url`.", "Use one of the urls that the message lists."};
 

@@ -13,6 +13,7 @@
 #include "schema/check.h"
 #include "schema/endpoint.h"
 #include "schema/error_code.h"
+#include "schema/structure.h"
 
 namespace lorry::schema {
 
@@ -139,6 +140,7 @@ struct Job {
     std::string model;                                         // as asked for: a name or name@hash
     std::variant<ChatPrompt, std::vector<TextPrompt>> prompt;  // classify: either; all but it and chats: texts; rerank: one, the query
     std::vector<std::string> choices;                          // classify only, at least two or none
+    std::optional<Structure> structure;                        // what each answer must match; nullopt: text of any form
     PoolingFields pooling;
     Sampling sampling;
     std::int32_t n = 1;

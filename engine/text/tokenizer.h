@@ -73,6 +73,7 @@ public:
 
 private:
     friend class Detokenizer;
+    friend class GrammarCompiler;
     struct Free {
         void operator()(lorry_text_tokenizer* handle) const;
     };

@@ -1,6 +1,7 @@
 // Fields that a job leaves out: taken from the model's generation_config.json, otherwise from the API's defaults.
 #include "consumer/preparer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "schema/codec.h"
@@ -33,6 +34,73 @@ engine::ModelConfig config_with_defaults() {
     config.sampling_defaults.repetition_penalty = 1.05;
     config.max_new_tokens = 30;
     return config;
+}
+
+// Why a job with this structure is refused; empty: it is not.
+std::string refusal_of(const std::string& structure) {
+    engine::ModelConfig config;
+    config.vocabulary = 480;
+    config.eos_ids = {93};
+    auto job = schema::parse_job(
+        {.source = {},
+         .key = {},
+         .value =
+             R"({"custom_id":"a","url":"/v1/completions","body":{"model":"base","prompt":[1],"structured_outputs":)" + structure + "}}",
+         .headers = {},
+         .timestamp = {}},
+        {});
+    CHECK(job.has_value(), "the codec takes the test's job");
+    const Preparer preparer(tests::gpt2_tokenizer(), std::nullopt, config, {.context_max = 100});
+    const auto prepared = preparer.prepare(std::move(*job), {.kind = ModelName::Kind::base});
+    if (prepared) return {};
+    EXPECT_EQ(prepared.error().error.code, schema::ErrorCode::invalid_structure);
+    EXPECT_TRUE(prepared.error().error.param.starts_with("structured_outputs.")) << prepared.error().error.param;
+    return prepared.error().error.message;
+}
+
+std::string repeated(std::string_view text, int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+}
+
+TEST(Preparer, AStructureThatNoAnswerCanBeHeldToIsRefusedWithItsReason) {
+    std::string properties;
+    for (int i = 0; i < 20'000; ++i) properties += '"' + std::to_string(i) + R"(":{"type":"string"},)";
+    const std::pair<std::string, std::string> cases[] = {
+        {R"({"json":{"type":"strin"}})", "no answer can be held to field 'structured_outputs.json': Invalid type: strin"},
+        {R"({"json":{"type":"object","not":{"type":"null"}}})", R"(Unimplemented keys: ["not"])"},
+        {R"({"json":{"$ref":"https://example.org/s.json"}})",
+         "Only absolute $ref's (#/...) are supported; ref 'https://example.org/s.json'"},
+        {R"({"json":{"$ref":"#/$defs/none"}})", "'$defs' not found"},
+        {R"({"json":{"$ref":"#"}})", "nothing matches it"},
+        {R"({"json":{"type":"integer","minimum":5,"maximum":3}})", "Unsatisfiable schema: minimum (5) is greater than maximum (3)"},
+        {R"({"json":{"type":"object","properties":{"a":false},"required":["a"]}})", "Unsatisfiable schema"},
+        {R"({"json":{"x-guidance":{"whitespace_flexible":true}}})", "the schema may not have the key x-guidance"},
+        {R"({"json":"{"})", "the schema is not JSON"},
+        {R"({"json":"7"})", "a schema is a JSON object"},
+        {R"({"json":{"properties":{)" + properties + R"("z":{}}}})", "schema too large"},
+        {R"({"regex":"(a"})", "unclosed group"},
+        {R"({"regex":"(?=a)b"})", "look-around"},
+        {R"({"regex":"[a&&b]"})", "nothing matches it"},
+        {R"({"grammar":"start: foo"})", "unknown name: \"foo\""},
+        {R"({"grammar":"start = 1"})", "Expected token ':', found '='"},
+        {R"({"grammar":"start: a\na: b\nb: a"})", "nothing matches it"},
+    };
+    for (const auto& [structure, reason] : cases)
+        EXPECT_THAT(refusal_of(structure), testing::HasSubstr(reason)) << structure.substr(0, 200);
+}
+
+// They are taken, or refused for their size: in bounded time, either way.
+TEST(Preparer, HostileStructuresEndInBoundedTime) {
+    for (const std::string& structure :
+         {std::string(R"({"regex":"(a|b)*a(a|b){60}"})"), std::string(R"({"regex":"(?:[a-z]{1,1000}){1,1000}"})"),
+          std::string(R"({"json":{"type":"string","pattern":"^(a+)+(b+)+(c|d|e){50,100}$"}})"),
+          std::string(R"({"json":{"type":"array","items":{"type":"integer"},"minItems":100000,"maxItems":100000}})"),
+          R"({"json":)" + repeated(R"({"type":"array","items":)", 90) + "{}" + repeated("}", 90) + "}",
+          R"({"choice":[)" + repeated("\"yes\",", 100'000) + R"("no"]})"}) {
+        EXPECT_THAT(refusal_of(structure), testing::AnyOf("", testing::HasSubstr("too"))) << structure.substr(0, 200);
+    }
 }
 
 TEST(Preparer, FieldsThatAJobLeavesOutAreTheModels) {

@@ -2,12 +2,14 @@
 // that it would get alone.
 #include "engine/engine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
 
+#include "engine/text/grammar.h"
 #include "tests/support/hash_engine.h"
 
 namespace lorry::engine {
@@ -80,6 +82,68 @@ TEST_P(EngineTest, BansEndTokensUntilMinTokensWereDrawn) {
     request.drawing = shared({.sampling = {.min_tokens = 3}, .end_tokens = {tokens[0]}});
     rig.engine->submit(request);
     EXPECT_GE(rig.run().at(1).tokens.size(), 3U);
+}
+
+// Token 93 ends answers. It is "~" in the vocabulary, which no grammar below has.
+constexpr TokenId grammar_end = 93;
+std::shared_ptr<const Grammar> grammar_of(const std::string& regex, std::int64_t vocabulary = tests::hash_vocabulary) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), vocabulary, {grammar_end});
+    return *compiler.compile({.kind = schema::Structure::Kind::regex, .text = regex});
+}
+
+TEST_P(EngineTest, HoldsEachAnswerToItsOwnGrammarAmongOthersWithNone) {
+    Rig rig(GetParam(), 200, {.step_rows_max = 32});
+    // Of printable characters: a prompt that ends within a character would have it completed by the answer's text.
+    const auto ascii_prompt = [](RequestId id) {
+        std::vector<TokenId> prompt = prompt_of(4 + static_cast<std::int64_t>(id), static_cast<std::int32_t>(id));
+        for (TokenId& token : prompt) token %= grammar_end;
+        return prompt;
+    };
+    const std::vector<std::string> regexes{"[a-c]{2,5}", "(yes|no)", "[0-9]{4}-[0-9]{2}", "(ab){1,40}", "x?y?z?w"};
+    for (RequestId id = 1; id <= 20; ++id) {
+        Request request = request_of(id, ascii_prompt(id), 30);
+        if (id % 4 != 0) {
+            request.drawing = shared({.end_tokens = {grammar_end}, .grammar = grammar_of(regexes[id % regexes.size()])});
+        }
+        rig.engine->submit(std::move(request));
+    }
+    for (const auto& [id, result] : rig.run()) {
+        ASSERT_FALSE(result.error) << id;
+        if (id % 4 == 0) {
+            EXPECT_EQ(result.tokens, hash_tokens(ascii_prompt(id), 30)) << id;
+        } else if (result.finish == FinishReason::stop) {
+            EXPECT_THAT(result.text, testing::MatchesRegex(regexes[id % regexes.size()])) << id;
+        } else {
+            EXPECT_EQ(result.tokens.size(), 30U) << id;
+        }
+    }
+}
+
+// It ends without an end token, before min_tokens, and though the request ignores end tokens.
+TEST_P(EngineTest, EndsAnAnswerWhereItsGrammarLetsNothingFollow) {
+    Rig rig(GetParam(), 50);
+    Request request = request_of(1, prompt_of(5, 2), 40);
+    request.drawing = shared({.sampling = {.min_tokens = 30}, .end_tokens = {grammar_end}, .grammar = grammar_of("abc?|x{3}")});
+    rig.engine->submit(request);
+    request.id = 2;
+    request.drawing = shared({.grammar = grammar_of("\\d{3}")});
+    rig.engine->submit(request);
+    const auto results = rig.run();
+    for (const auto& [id, result] : results) {
+        EXPECT_EQ(result.finish, FinishReason::stop);
+        EXPECT_EQ(std::ranges::count(result.tokens, grammar_end), 0) << id;
+    }
+    EXPECT_THAT(results.at(1).text, testing::AnyOf("ab", "abc", "xxx"));
+    EXPECT_THAT(results.at(2).text, testing::MatchesRegex("[0-9]{3}"));
+}
+
+// After "ab" the grammar allows "é", too, for which the vocabulary has no token: the end token is drawn, although min_tokens bans it.
+TEST_P(EngineTest, DrawsAnEndTokenBeforeMinTokensWhereItsGrammarAllowsNoOther) {
+    Rig rig(GetParam(), 50);
+    Request request = request_of(1, prompt_of(5, 2), 40);
+    request.drawing = shared({.sampling = {.min_tokens = 30}, .end_tokens = {grammar_end}, .grammar = grammar_of("abé?", grammar_end + 1)});
+    rig.engine->submit(request);
+    EXPECT_EQ(rig.run().at(1).text, "ab");
 }
 
 TEST_P(EngineTest, EndsAtTheContextLimit) {

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "engine/engine.h"
+#include "engine/text/grammar.h"
 #include "tests/support/engine_rig.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
@@ -63,7 +64,19 @@ AdapterSource adapter_named(const std::string& name, const ModelConfig& config) 
     return {.hash = inspect_adapter(folder, config)->hash, .folder = folder};
 }
 
-// Greedy and sampled requests, base and adapters, with penalties, log-probabilities and scores, of several lengths.
+// The checkpoint's vocabulary has the printable characters as tokens. 93 ("~") ends answers.
+void hold_to_grammar(Request& request, const ModelConfig& config) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), config.vocabulary, {93});
+    constexpr const char* schema =
+        R"({"type":"object","properties":{"a":{"type":"string","pattern":"^[a-f]{6,30}$"},"b":{"type":"integer","minimum":-99}},)"
+        R"("required":["a","b"],"additionalProperties":false})";
+    Drawing drawing = *request.drawing;
+    drawing.end_tokens = {93};
+    drawing.grammar = *compiler.compile({.text = schema, .compact = true});
+    request.drawing = shared(std::move(drawing));
+}
+
+// Greedy and sampled requests, some held to a grammar, base and adapters, with penalties, log-probabilities and scores, of several lengths.
 std::vector<Request> mixed_requests(const ModelConfig& config) {
     const std::vector<std::optional<AdapterSource>> adapters{std::nullopt, adapter_named("plain", config),
                                                              adapter_named("patterns", config), adapter_named("saved-head", config),
@@ -83,6 +96,7 @@ std::vector<Request> mixed_requests(const ModelConfig& config) {
                                                .repetition_penalty = id % 7 == 0 ? 1.2 : 1.0,
                                                .frequency_penalty = id % 5 == 0 ? 0.5 : 0.0,
                                                .logprobs = 3}});
+        if (id % 4 == 3) hold_to_grammar(request, config);
         if (id % 6 == 0) request.score_begin = 1;
         if (id % 5 == 1) request.final_targets = {3, 5};
         requests.push_back(std::move(request));
@@ -122,7 +136,9 @@ TEST_P(Invariance, HoldsInABatchOfAllAdapters) {
     }
     const std::uint64_t steps = rig.engine->stats().steps;
     const auto results = rig.run(requests);
-    EXPECT_LE(rig.engine->stats().steps - steps, 26U) << "two steps of prefill, then all rows together";
+    // Where two steps are queued, a row with a grammar waits until its token was read, and misses every second step.
+    const std::uint64_t most = rig.backend->steps_queued_max() == 1 ? 26 : 52;
+    EXPECT_LE(rig.engine->stats().steps - steps, most) << "two steps of prefill, then all rows together";
     expect_same(results, alone());
 }
 

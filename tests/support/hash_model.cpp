@@ -93,7 +93,12 @@ private:
             const std::uint64_t hash = hash_at(args.logits, i);
             kernels::SampleResult& result = step.drawn.emplace_back();
             result.token = next_token(hash);
-            while (std::ranges::find(row.banned, result.token) != row.banned.end()) {
+            const auto may_be_drawn = [&](TokenId token) {
+                const auto word = static_cast<std::size_t>(token) / 32;
+                const bool allowed = row.allowed.empty() || (word < row.allowed.size() && (row.allowed[word] >> (token % 32) & 1U) != 0);
+                return allowed && std::ranges::find(row.banned, token) == row.banned.end();
+            };
+            while (!may_be_drawn(result.token)) {
                 result.token = static_cast<TokenId>((result.token + 1) % hash_vocabulary);
             }
             result.logprob = hash_logprob(hash, result.token);

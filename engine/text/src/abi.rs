@@ -41,6 +41,10 @@ impl Sink {
         (self.write)(self.context, ids.as_ptr().cast(), std::mem::size_of_val(ids));
     }
 
+    pub fn words(&self, words: &[u32]) {
+        (self.write)(self.context, words.as_ptr().cast(), std::mem::size_of_val(words));
+    }
+
     fn tokens(&self, tokens: &[PlacedToken]) {
         (self.write)(self.context, tokens.as_ptr().cast(), std::mem::size_of_val(tokens));
     }
@@ -72,7 +76,7 @@ impl View {
 
 /// SAFETY: `ids` points at `count` ids that are valid during the call. A negative id, which no token has, becomes one beyond any
 /// vocabulary.
-unsafe fn ids_from<'a>(ids: *const i32, count: usize) -> &'a [u32] {
+pub unsafe fn ids_from<'a>(ids: *const i32, count: usize) -> &'a [u32] {
     if count == 0 {
         &[]
     } else {

@@ -1,0 +1,85 @@
+//! The C functions of lorry_grammar.h, which documents their contracts.
+
+use std::sync::Arc;
+
+use super::{Answer, Compiler, Grammar, Structure};
+use crate::abi::{guarded_as, ids_from, Sink, View};
+use crate::tokenizer::Tokenizer;
+
+fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
+    guarded_as("the grammar library", error, work)
+}
+
+/// SAFETY of all functions below: handles come from the matching _new, _compile or _begin function and were not freed; views, ids, words
+/// and out pointers are valid during the call; a sink's function may be called with its context during the call.
+#[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_compiler_new(
+    tokenizer: &Arc<Tokenizer>,
+    vocabulary: usize,
+    end_tokens: *const i32,
+    count: usize,
+    out: *mut *mut Compiler,
+    error: Sink,
+) -> i32 {
+    guarded(error, || {
+        *out = Box::into_raw(Box::new(Compiler::new(tokenizer, vocabulary, ids_from(end_tokens, count))?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_compiler_free(compiler: *mut Compiler) {
+    drop(Box::from_raw(compiler));
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_compile(compiler: &Compiler, kind: i32, text: View, out: *mut *mut Grammar, error: Sink) -> i32 {
+    guarded(error, || {
+        let text = text.text("the structure")?;
+        let structure = match kind {
+            0 => Structure::JsonSchema { schema: text, compact: false },
+            1 => Structure::JsonSchema { schema: text, compact: true },
+            2 => Structure::Regex(text),
+            3 => Structure::Choices(text),
+            4 => Structure::Lark(text),
+            other => return Err(format!("there is no kind {other} of structures")),
+        };
+        *out = Box::into_raw(Box::new(compiler.compile(&structure)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_free(grammar: *mut Grammar) {
+    drop(Box::from_raw(grammar));
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_begin(grammar: &Grammar, out: *mut *mut Answer, error: Sink) -> i32 {
+    guarded(error, || {
+        *out = Box::into_raw(Box::new(grammar.begin()));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_answer_free(answer: *mut Answer) {
+    drop(Box::from_raw(answer));
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_accept(answer: &mut Answer, token: i32, complete: *mut bool, error: Sink) -> i32 {
+    guarded(error, || {
+        *complete = answer.accept(token as u32)?;
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_allowed(answer: &mut Answer, words: Sink, error: Sink) -> i32 {
+    guarded(error, || {
+        let allowed = answer.allowed()?;
+        words.words(allowed.as_slice());
+        Ok(())
+    })
+}

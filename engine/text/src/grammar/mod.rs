@@ -1,0 +1,189 @@
+//! Grammars: which tokens may come next, so that an answer matches a JSON schema, a regular expression, a list of choices or a Lark
+//! grammar. The library llguidance does the work; this module gives it Lorry's tokenizer and limits. Called by abi.rs.
+
+pub mod abi;
+mod pattern;
+
+use std::sync::{Arc, Mutex};
+
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{json, Value};
+
+use crate::tokenizer::{Decoding, Tokenizer};
+
+/// The library's own options inside a schema, which a job may not set.
+const OPTIONS_KEY: &str = "x-guidance";
+
+/// What a job's answer must match. The texts are the job's.
+pub enum Structure<'a> {
+    /// `compact`: no white space at all between the parts of the JSON; otherwise one space may follow each `,` and `:`.
+    JsonSchema {
+        schema: &'a str,
+        compact: bool,
+    },
+    /// The syntax of Rust's crate `regex`, but `\d` and `\w` are ASCII's; the whole answer must match.
+    Regex(&'a str),
+    /// A JSON array of strings, one of which is the answer.
+    Choices(&'a str),
+    Lark(&'a str),
+}
+
+/// Bounds that hold for each grammar of a job, however hostile. The library's defaults, but fewer lexer states: each takes 1 to 2 kB, and
+/// every sequence of a job has its own.
+fn limits() -> ParserLimits {
+    ParserLimits { max_lexer_states: 25_000, verbose_errors: false, ..ParserLimits::default() }
+}
+
+/// Compiles grammars for one tokenizer. Any number of threads may share it.
+pub struct Compiler {
+    factory: ParserFactory,
+}
+
+impl Compiler {
+    /// `vocabulary`: of the model, which draws no other tokens. `end_tokens`: those that end an answer; at least one.
+    pub fn new(tokenizer: &Arc<Tokenizer>, vocabulary: usize, end_tokens: &[u32]) -> Result<Self, String> {
+        let environment: TokEnv = Arc::new(Environment::new(tokenizer, vocabulary, end_tokens)?);
+        let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        Ok(Compiler { factory })
+    }
+
+    /// The error says what is wrong with the structure, as the library says it.
+    pub fn compile(&self, structure: &Structure) -> Result<Grammar, String> {
+        let parser = self.factory.create_parser(grammar_of(structure)?).map_err(told)?;
+        let mut start = Matcher::new(Ok(parser));
+        // The library computes states as it needs them: a grammar that is too complex from the first token on is refused here.
+        start.compute_mask_or_eos().map_err(told)?;
+        if start.is_stopped() {
+            return Err("only an empty answer would match".to_string());
+        }
+        Ok(Grammar { start: Mutex::new(start) })
+    }
+}
+
+/// The library's message, in words that do not speak of the library.
+fn told(error: impl std::fmt::Display) -> String {
+    let message = error.to_string().replace("<non-verbose/>", "").replace(" without 'referencing' feature", "");
+    match message.trim() {
+        "NoExtension" | "NoExtensionBias" => "nothing matches it".to_string(),
+        told => told.to_string(),
+    }
+}
+
+fn grammar_of(structure: &Structure) -> Result<TopLevelGrammar, String> {
+    match structure {
+        Structure::JsonSchema { schema, compact } => {
+            let schema: Value = serde_json::from_str(schema).map_err(|error| format!("the schema is not JSON: {error}"))?;
+            let mut schema = match schema {
+                Value::Object(schema) => schema,
+                Value::Bool(true) => serde_json::Map::new(),
+                _ => return Err("a schema is a JSON object".to_string()),
+            };
+            if schema.contains_key(OPTIONS_KEY) {
+                return Err(format!("the schema may not have the key {OPTIONS_KEY}"));
+            }
+            for (key, value) in &mut schema {
+                pattern::make_ascii(key, value);
+            }
+            let space = if *compact { "" } else { " ?" };
+            schema.insert(
+                OPTIONS_KEY.to_string(),
+                json!({"whitespace_flexible": false, "item_separator": format!(",{space}"), "key_separator": format!(":{space}")}),
+            );
+            Ok(TopLevelGrammar::from_json_schema(Value::Object(schema)))
+        }
+        Structure::Regex(regex) => Ok(TopLevelGrammar::from_regex(&pattern::ascii(regex))),
+        Structure::Choices(choices) => {
+            let choices: Vec<String> = serde_json::from_str(choices).map_err(|error| format!("the choices are not strings: {error}"))?;
+            let escaped: Vec<String> = choices.iter().map(|choice| regex::escape(choice)).collect();
+            Ok(TopLevelGrammar::from_regex(&escaped.join("|")))
+        }
+        Structure::Lark(grammar) => Ok(TopLevelGrammar::from_lark(grammar.to_string())),
+    }
+}
+
+/// A compiled grammar, from which any number of answers begin. Any number of threads may share it.
+pub struct Grammar {
+    start: Mutex<Matcher>,
+}
+
+impl Grammar {
+    /// With caches of its own, so that what other answers computed can not bring it to a limit.
+    pub fn begin(&self) -> Answer {
+        Answer { matcher: self.start.lock().unwrap().deep_clone() }
+    }
+}
+
+/// How far one answer has come. One thread at a time.
+pub struct Answer {
+    matcher: Matcher,
+}
+
+impl Answer {
+    /// Takes the next token, which must be allowed. True if nothing may follow, so that the answer is complete.
+    pub fn accept(&mut self, token: u32) -> Result<bool, String> {
+        self.matcher.consume_token(token).map_err(told)?;
+        Ok(self.matcher.is_stopped())
+    }
+
+    /// The tokens that may come next; the end tokens are among them if the answer may end here. The answer must not be complete.
+    pub fn allowed(&mut self) -> Result<SimpleVob, String> {
+        self.matcher.compute_mask().map_err(told)
+    }
+}
+
+/// What llguidance knows of the tokenizer.
+struct Environment {
+    tokenizer: Arc<Tokenizer>,
+    trie: TokTrie,
+}
+
+impl Environment {
+    fn new(tokenizer: &Arc<Tokenizer>, vocabulary: usize, end_tokens: &[u32]) -> Result<Self, String> {
+        let Some(&end) = end_tokens.first() else {
+            return Err("the model has no token that ends an answer (eos_token_id)".to_string());
+        };
+        let size = tokenizer.vocabulary_size().min(vocabulary) as u32;
+        let words: Vec<Vec<u8>> = (0..size).map(|id| word_of(tokenizer, id, end_tokens.contains(&id))).collect();
+        let trie = TokTrie::from(&TokRxInfo::new(size, end), &words).with_eos_tokens(end_tokens);
+        Ok(Environment { tokenizer: Arc::clone(tokenizer), trie })
+    }
+}
+
+/// The bytes of a token. Those of special tokens, which no text contains, begin with a byte that no text has. Ids without a token have
+/// none.
+fn word_of(tokenizer: &Tokenizer, id: u32, ends: bool) -> Vec<u8> {
+    let Some(facts) = tokenizer.facts(id) else { return Vec::new() };
+    if !facts.special && !ends {
+        return facts.bytes.to_vec();
+    }
+    let mut word = vec![TokTrie::SPECIAL_TOKEN_MARKER];
+    word.extend_from_slice(tokenizer.token(id).unwrap_or_default().as_bytes());
+    word
+}
+
+impl TokenizerEnv for Environment {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    /// As the tokenizer divides a text, if its tokens spell exactly these bytes: some tokenizers add a space, or read a special token.
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        let ids = std::str::from_utf8(bytes).ok().and_then(|text| self.tokenizer.encode(text, false).ok()).unwrap_or_default();
+        let ids: Vec<TokenId> = ids.into_iter().map(|id| id as TokenId).collect();
+        let spells = ids.iter().flat_map(|&id| self.trie.token(id)).eq(bytes);
+        if spells {
+            ids
+        } else {
+            self.trie.greedy_tokenize(bytes)
+        }
+    }
+
+    /// Where one text only may follow, llguidance then allows only the token with which the tokenizer would begin it.
+    fn tokenize_is_canonical(&self) -> bool {
+        self.tokenizer.decoding() == Decoding::ByteLevel
+    }
+}
