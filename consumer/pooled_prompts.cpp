@@ -108,7 +108,22 @@ private:
         const schema::PoolingFields& fields = plan_.job.pooling;
         if (auto error = error_of_embedding(fields, *config_.embedder)) return unexpected(*std::move(error));
         plan_.normalized = fields.normalize.value_or(config_.embedder->normalized);
+        if (auto room = check_room_after(prefix()); !room) return room;
         return add_each(prefix());
+    }
+
+    // Otherwise each text would be cut off, and the answer be about the model's prompt.
+    Done check_room_after(std::string_view prompt) const {
+        if (!limit_ || plan_.job.pooling.stride || limit_->side == engine::TruncationSide::left || prompt.empty()) return {};
+        const auto alone = encoder_.encode_pair(prompt, std::nullopt, std::nullopt, "prompt_name");
+        if (!alone) return unexpected(alone.error());
+        if (limit_->max_tokens > alone->ids.size()) return {};
+        return unexpected(error_at(
+            ErrorCode::invalid_value, "truncate_prompt_tokens",
+            fmt::format(
+                "field 'truncate_prompt_tokens': a limit of {} tokens leaves no room for a text after the model's prompt: the prompt "
+                "and special tokens are {}, so at least {} are needed",
+                limit_->max_tokens, alone->ids.size(), alone->ids.size() + 1)));
     }
 
     // One prompt for each text.
@@ -244,6 +259,7 @@ private:
     // One prompt for each distinct text.
     Done add_compared() {
         const std::string_view before = prefix();
+        if (auto room = check_room_after(before); !room) return room;
         std::map<std::string_view, std::size_t> known;
         const auto request_of = [&](const std::string& place, std::string_view text) -> Expected<std::size_t, JobError> {
             const auto [found, is_new] = known.try_emplace(text, prompts_.size());

@@ -53,8 +53,7 @@ Expected<engine::Encoding, JobError> TextEncoder::encode_pair(std::string_view f
         // Without the limit the same texts may be fine: then the limit is at fault.
         if (limit && tokenizer_.encode_pair(first, second, std::nullopt)) {
             return unexpected(
-                error_at(ErrorCode::invalid_value, "truncate_prompt_tokens",
-                         fmt::format("field 'truncate_prompt_tokens' leaves {} tokens: {}", limit->max_tokens, encoding.error())));
+                error_at(ErrorCode::invalid_value, "truncate_prompt_tokens", "field 'truncate_prompt_tokens': " + encoding.error()));
         }
         return unexpected(error_at(ErrorCode::invalid_text, field, encoding.error()));
     }

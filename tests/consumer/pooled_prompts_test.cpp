@@ -122,14 +122,38 @@ TEST(PooledPrompts, ATextThatIsTooLongIsRefusedOrCut) {
         refusal(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":21)"),
         StartsWith(
             "400 invalid_value truncate_prompt_tokens: field 'truncate_prompt_tokens' is 21; this model takes 20 tokens: give 1 to 20"));
-    EXPECT_THAT(refusal(embedder(), "/v1/embeddings", text + R"(,"truncate_prompt_tokens":1)"),
-                StartsWith("400 invalid_value truncate_prompt_tokens: field 'truncate_prompt_tokens' leaves 1 tokens"));
     const std::string ids = R"("input":[5,6,7,8],"truncate_prompt_tokens":3)";
     EXPECT_EQ(prepared(embedder(), "/v1/embeddings", ids).requests.front().prompt, (std::vector<engine::TokenId>{5, 6, 7}));
     EXPECT_EQ(prepared(embedder(), "/v1/embeddings", ids + R"(,"truncation_side":"left")").requests.front().prompt,
               (std::vector<engine::TokenId>{6, 7, 8}));
     EXPECT_THAT(refusal(mask_filler(), "/fill_mask", R"("input":"in in in in in in in in in in in in in in in in in in [MASK]")"),
                 testing::EndsWith("has 21: shorten it"));
+}
+
+// Pins: a limit without room for the text was answered, with the vector or the class of special tokens alone.
+TEST(PooledPrompts, ALimitThatLeavesNoRoomForATextIsRefusedWithTheLeastThatDoes) {
+    const auto least = [](const ModelConfig& config, const std::string& url, const std::string& members) {
+        std::string shown;
+        for (int limit = 1; limit <= 20; ++limit) {
+            const std::string error = refusal(config, url, fmt::format(R"({},"truncate_prompt_tokens":{})", members, limit));
+            if (error == "accepted") return fmt::format("{} {}", limit, shown);
+            EXPECT_THAT(error, StartsWith("400 invalid_value truncate_prompt_tokens: field 'truncate_prompt_tokens': a limit of "));
+            shown = error.substr(error.find("so at least"));
+        }
+        return shown;
+    };
+    EXPECT_EQ(least(embedder(), "/v1/embeddings", R"("input":"in the")"), "3 so at least 3 are needed");
+    EXPECT_EQ(least(embedder(), "/v1/embeddings", R"("input":"the a","prompt_name":"query")"), "4 so at least 4 are needed");
+    EXPECT_EQ(least(embedder(), "/v1/embeddings", R"("input":"the a","prompt_name":"query","truncation_side":"left")"),
+              "3 so at least 3 are needed");
+    EXPECT_EQ(least(embedder(), "/score", R"("text_1":"in the","text_2":"the a")"), "3 so at least 3 are needed");
+    EXPECT_EQ(least(classifier({"x", "y"}), "/classify", R"("input":"in the")"), "3 so at least 3 are needed");
+    EXPECT_EQ(least(classifier({"x", "y"}, PoolingTask::token_classify), "/token_classify", R"("input":"in the")"),
+              "3 so at least 3 are needed");
+    EXPECT_EQ(least(classifier({"relevance"}), "/score", R"("text_1":"in the a","text_2":"the a a")"), "5 so at least 5 are needed");
+    EXPECT_EQ(least(classifier({"entailment", "other"}), "/classify",
+                    R"("input":"in the a","choices":["a","the"],"hypothesis_template":"in {}")"),
+              "6 so at least 6 are needed");
 }
 
 // Pins: a window, and a text that was cut, had as many tokens as the context holds, and the engine refused them.

@@ -91,7 +91,7 @@ TEST(Windows, AStrideThatDoesNotFitIsRefused) {
     EXPECT_EQ(
         refusal(embedder(), "/v1/embeddings", R"("input":["a","b"],"stride":10)"),
         "400 invalid_value stride: field 'stride' is 10, and 'input[0]' cannot be split that way: a stride of 10 tokens is too large: a "
-        "window has room for 10 tokens of the text");
+        "window has room for 10 tokens of the text, so give at most 9");
     EXPECT_THAT(refusal(embedder(), "/v1/embeddings", R"("input":"a b","stride":2,"truncate_prompt_tokens":4)"),
                 StartsWith("400 invalid_value stride: field 'stride' is 2, and 'input' cannot be split that way"));
     EXPECT_THAT(refusal(embedder(), "/v1/embeddings", R"("input":"a b","stride":2,"truncate_prompt_tokens":13)"),

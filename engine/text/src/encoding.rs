@@ -43,7 +43,7 @@ impl Tokenizer {
             Some(limit) => {
                 let params = TruncationParams {
                     direction: limit.side,
-                    max_length: self.room(limit.max_tokens, second.is_some())?,
+                    max_length: self.room_for(limit, &first, second.as_ref())?,
                     strategy: limit.strategy,
                     stride: 0,
                 };
@@ -66,16 +66,32 @@ impl Tokenizer {
         let encoding = self.encode_text(text)?;
         let is_repeated = |&&(_, end): &&(usize, usize)| windows.repeated > 0 && end <= windows.repeated;
         let repeated = encoding.get_offsets().iter().take_while(is_repeated).count();
-        let room = self.room(windows.max_tokens, false)?.saturating_sub(repeated);
+        let added = self.special_tokens_added(false);
+        let room = windows.max_tokens.saturating_sub(added + repeated);
+        if room == 0 {
+            return Err(format!(
+                "a window of {} has no room for the text beside {}{}",
+                counted(windows.max_tokens, "token"),
+                counted(added, "special token"),
+                if repeated > 0 { format!(" and the prompt's {repeated}") } else { String::new() }
+            ));
+        }
         if windows.stride >= room {
-            return Err(format!("a stride of {} tokens is too large: a window has room for {room} tokens of the text", windows.stride));
+            return Err(format!(
+                "a stride of {} is too large: a window has room for {} of the text, so give at most {}",
+                counted(windows.stride, "token"),
+                counted(room, "token"),
+                room - 1
+            ));
         }
         let own = encoding.len() - repeated;
         let count = own.saturating_sub(room).div_ceil(room - windows.stride) + 1;
         if count > windows.windows_max {
             return Err(format!(
-                "the text has {count} windows of {} tokens, and its job has room for {} more: split the job, or choose a smaller stride",
-                windows.max_tokens, windows.windows_max
+                "the text has {} of {}, and its job has room for {} more: split the job, or choose a smaller stride",
+                counted(count, "window"),
+                counted(windows.max_tokens, "token"),
+                windows.windows_max
             ));
         }
         let (first, mut rest) = split(encoding, repeated);
@@ -114,11 +130,30 @@ impl Tokenizer {
         both.into_iter().next().ok_or_else(|| "the library lost the texts".to_string())
     }
 
-    /// Tokens of texts that fit into `max_tokens`.
-    fn room(&self, max_tokens: usize, pair: bool) -> Result<usize, String> {
-        let added = self.special_tokens_added(pair);
-        max_tokens.checked_sub(added).ok_or_else(|| format!("{max_tokens} tokens are too few: the tokenizer adds {added} special tokens"))
+    /// Tokens of the texts that fit into the limit: some of each text.
+    fn room_for(&self, limit: &Limit, first: &Encoding, second: Option<&Encoding>) -> Result<usize, String> {
+        let added = self.special_tokens_added(second.is_some());
+        let (texts, least) = match (second, limit.strategy) {
+            (None, _) => ("the text", 1),
+            (Some(second), TruncationStrategy::OnlyFirst) => ("the first text beside the second", second.len() + first.len().min(1)),
+            (Some(second), TruncationStrategy::OnlySecond) => ("the second text beside the first", first.len() + second.len().min(1)),
+            (Some(second), TruncationStrategy::LongestFirst) => ("both texts", first.len().min(1) + second.len().min(1)),
+        };
+        match limit.max_tokens.checked_sub(added) {
+            Some(room) if room >= least => Ok(room),
+            _ => Err(format!(
+                "a limit of {} leaves no room for {texts}: the tokenizer adds {}, so at least {} are needed",
+                counted(limit.max_tokens, "token"),
+                counted(added, "special token"),
+                added + least
+            )),
+        }
     }
+}
+
+/// "1 token", "2 tokens"
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The first `count` tokens, and the others.
