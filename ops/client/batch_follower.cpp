@@ -197,8 +197,7 @@ std::int64_t BatchFollower::jobs_gone_max() {
 }
 
 FollowEnd follow_to_end(BatchFollower& batch, ProgressBar& progress, const FollowOptions& options) {
-    const auto begin = Clock::now();
-    auto next_standing = begin;
+    auto next_standing = Clock::now();
     while (!options.stop.load()) {
         for (const BatchResult& result : batch.poll()) {
             if (options.on_result) options.on_result(result);
@@ -222,10 +221,7 @@ FollowEnd follow_to_end(BatchFollower& batch, ProgressBar& progress, const Follo
             case BatchFollower::Standing::lost: return FollowEnd::lost;
             case BatchFollower::Standing::no_such: return FollowEnd::no_such;
         }
-        const bool has_read_enough = caught_up && standing != BatchFollower::Standing::checked;
-        if (options.timeout && time - begin >= *options.timeout && (options.timeout->count() > 0 || has_read_enough)) {
-            return FollowEnd::timed_out;
-        }
+        if (options.limit.ends(caught_up && standing != BatchFollower::Standing::checked)) return FollowEnd::timed_out;
     }
     return FollowEnd::stopped;
 }

@@ -17,6 +17,7 @@
 
 #include "consumer/file/record_set.h"
 #include "consumer/kafka/reader.h"
+#include "ops/client/wait_limit.h"
 #include "schema/codec.h"
 #include "schema/topics.h"
 
@@ -120,7 +121,7 @@ private:
 
 enum class FollowEnd { complete, cut_short, lost, no_such, timed_out, stopped };
 struct FollowOptions {
-    std::optional<std::chrono::milliseconds> timeout;  // 0: only what exists now
+    WaitLimit limit;
     const std::atomic<bool>& stop;
     std::function<void(const BatchResult&)> on_result;
     std::function<void()> after_poll;  // a chance to flush the results so far

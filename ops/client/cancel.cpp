@@ -1,6 +1,5 @@
 // `lorry cancel`: asks the workers to end jobs or a batch. Run by the program's command table.
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -11,7 +10,6 @@
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/kafka_settings.h"
-#include "ops/signals.h"
 
 namespace lorry::ops {
 namespace {
@@ -26,16 +24,12 @@ public:
     }
 
     ExitCode run() override {
-        SignalWatcher signals;
-        std::atomic<bool> stop = false;
-        const SignalWatcher::Armed armed(signals, [&] { stop = true; });
         if (job_ids_.empty() == batch_id_.empty()) throw UsageError("cancel takes either job ids or --batch ID");
         const Settings settings = configuration_.load();
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
         const schema::Topics topics = topics_of(settings);
         const std::vector<SoughtJob> all = sought();
-        if (!force_) check_known(kafka, topics, all, stop);
-        if (stop) throw std::runtime_error("interrupted; nothing was cancelled");
+        if (!force_) check_known(kafka, topics, all);
         std::vector<schema::Cancel> cancels;
         for (const SoughtJob& one : all) cancels.push_back({.id = one.id, .is_batch = one.is_batch});
         consumer::send_cancels(kafka, topics, std::move(cancels));
@@ -56,12 +50,11 @@ private:
         return all;
     }
 
-    static void check_known(const consumer::KafkaConfig& kafka, const schema::Topics& topics, const std::vector<SoughtJob>& sought,
-                            const std::atomic<bool>& stop) {
-        const auto missing = missing_in_jobs_topic(kafka, topics, sought, "--force cancels it anyway", stop);
-        if (!missing || missing->empty()) return;
-        const SoughtJob& first = missing->front();
-        const std::string others = missing->size() > 1 ? fmt::format(", nor {} more of these", missing->size() - 1) : "";
+    static void check_known(const consumer::KafkaConfig& kafka, const schema::Topics& topics, const std::vector<SoughtJob>& sought) {
+        const auto missing = missing_in_jobs_topic(kafka, topics, sought, "--force cancels it anyway");
+        if (missing.empty()) return;
+        const SoughtJob& first = missing.front();
+        const std::string others = missing.size() > 1 ? fmt::format(", nor {} more of these", missing.size() - 1) : "";
         throw std::runtime_error(fmt::format(
             "{} has no {} {}{}; nothing was cancelled. Check the id{} and --prefix; --force cancels it anyway", topics.jobs(),
             first.is_batch ? "job of batch" : "job", first.id, others, first.is_batch ? "" : " (a batch's job is BATCH/custom_id)"));

@@ -16,6 +16,7 @@
 #include "consumer/kafka/admin.h"
 #include "ops/client/batch_follower.h"
 #include "ops/client/batch_id.h"
+#include "ops/client/wait_limit.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/kafka_settings.h"
@@ -134,10 +135,13 @@ public:
         const auto since = time_of("--since", since_);
         const schema::Topics topics = topics_of(settings);
         ResultFile file(output_);
+        const WaitLimit limit(timeout);
+        BatchFollower batch(limit.applied_to(kafka), topics,
+                            {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
+        // Only now: a signal while the brokers are waited for ends the program at once. Nothing was written yet.
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
-        BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
         if (file.is_begun()) {
-            BatchFollower jobs(kafka, topics, {.batch_id = batch_id_, .since = {}, .results = false});
+            BatchFollower jobs(limit.applied_to(kafka), topics, {.batch_id = batch_id_, .since = {}, .results = false});
             file.read_earlier([&](const schema::ResultSummary& earlier) {
                 batch.know(earlier);
                 jobs.know(earlier);
@@ -150,7 +154,7 @@ public:
         {
             ProgressBar progress("collecting");
             end = follow_to_end(batch, progress,
-                                {.timeout = timeout,
+                                {.limit = limit,
                                  .stop = stop_,
                                  .on_result = [&](const BatchResult& result) { file.add(result); },
                                  .after_poll = [&] { file.flush(); }});
@@ -161,18 +165,11 @@ public:
     }
 
 private:
-    static std::optional<std::chrono::milliseconds> time_of(const char* flag, const std::string& text) {
-        if (text.empty()) return std::nullopt;
-        const auto time = parse_duration(text);
-        if (!time) throw UsageError(fmt::format("{} is '{}'; allowed is a time such as 30s or 2h", flag, text));
-        return time;
-    }
-
     // A result does not name its batch, but its id is made of its job's topic position, so the batch's jobs show which ids belong to it.
     // Unmatched results could belong to jobs whose records are gone; jobs still to be submitted have no results.
     void refuse_other_results(BatchFollower& jobs) const {
         ProgressBar progress("checking whose results are in the file");
-        follow_to_end(jobs, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop_, .on_result = {}, .after_poll = {}});
+        follow_to_end(jobs, progress, {.limit = WaitLimit::now(), .stop = stop_, .on_result = {}, .after_poll = {}});
         const std::int64_t others = jobs.known() - jobs.counts().finished();
         if (stop_ || jobs.counts().jobs == 0 || others <= jobs.jobs_gone_max()) return;
         throw UsageError(
@@ -203,7 +200,7 @@ private:
     ExitCode report(FollowEnd end, BatchFollower& batch, const ResultFile& file, const schema::Topics& topics) const {
         if (end == FollowEnd::no_such) {
             throw std::runtime_error(fmt::format("no job of batch {} is in {}: check the id and --prefix{}", batch_id_, topics.jobs(),
-                                                 since_.empty() ? "" : ", and read further back with --since"));
+                                                 !since_ ? "" : ", and read further back with --since"));
         }
         const bool read = batch.has_caught_up();
         std::cerr << fmt::format("batch {}: {}{}\n", batch_id_, show_counts(batch), read ? "" : "; not everything was read yet");
@@ -236,8 +233,8 @@ private:
 
     std::string batch_id_;
     std::string output_ = "-";
-    std::string timeout_;
-    std::string since_;
+    std::optional<std::string> timeout_;
+    std::optional<std::string> since_;
     const CLI::App* app_ = nullptr;
     Configuration configuration_;
     std::atomic<bool> stop_ = false;

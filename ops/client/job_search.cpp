@@ -50,11 +50,11 @@ consumer::RecordReader::Start start_of(const std::vector<SoughtJob>& sought) {
 }
 
 // Leaves in `sought` what was not found.
-void search(consumer::RecordReader& reader, std::vector<SoughtJob>& sought, const std::atomic<bool>& stop) {
+void search(consumer::RecordReader& reader, std::vector<SoughtJob>& sought) {
     ProgressBar progress("looking for " + name_of(sought));
     std::int64_t read = 0;
     consumer::CatchUp catch_up(reader);
-    while (!stop && !sought.empty() && !catch_up.is_done()) {
+    while (!sought.empty() && !catch_up.is_done()) {
         for (const schema::JobRecord& record : reader.poll()) {
             leave_out(record, sought);
             ++read;
@@ -70,13 +70,12 @@ consumer::RecordReader::Start start_of_batch(std::string_view batch_id) {
     return consumer::RecordReader::Beginning{};
 }
 
-std::optional<std::vector<SoughtJob>> missing_in_jobs_topic(const consumer::KafkaConfig& config, const schema::Topics& topics,
-                                                            std::vector<SoughtJob> sought, std::string_view advice,
-                                                            const std::atomic<bool>& stop) {
+std::vector<SoughtJob> missing_in_jobs_topic(const consumer::KafkaConfig& config, const schema::Topics& topics,
+                                             std::vector<SoughtJob> sought, std::string_view advice) {
     try {
         consumer::RecordReader reader(config, {.topics = {topics.jobs()}, .start = start_of(sought), .passes_unreadable = true});
-        search(reader, sought, stop);
-        return stop ? std::nullopt : std::optional(std::move(sought));
+        search(reader, sought);
+        return sought;
     } catch (const consumer::KafkaError& error) {
         throw consumer::KafkaError(fmt::format("cannot check whether {} contains {}, so nothing was sent: {}; {}", topics.jobs(),
                                                name_of(sought), error.what(), advice));

@@ -2,7 +2,6 @@
 // start_of_batch() also by `tail` and batch_follower.
 #pragma once
 
-#include <atomic>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,9 +20,8 @@ struct SoughtJob {
     bool is_batch = false;  // true: any job of the batch `id`
 };
 // Returns the `sought` jobs that are not in the jobs topic. Reads until all are found or the topic ends, which can take long for a large
-// topic. nullopt: stopped. Throws KafkaError, ending with `advice`, when the topic may not be read or the brokers do not answer.
-std::optional<std::vector<SoughtJob>> missing_in_jobs_topic(const consumer::KafkaConfig& config, const schema::Topics& topics,
-                                                            std::vector<SoughtJob> sought, std::string_view advice,
-                                                            const std::atomic<bool>& stop);
+// topic. Throws KafkaError, ending with `advice`, when the topic may not be read or the brokers do not answer.
+std::vector<SoughtJob> missing_in_jobs_topic(const consumer::KafkaConfig& config, const schema::Topics& topics,
+                                             std::vector<SoughtJob> sought, std::string_view advice);
 
 }  // namespace lorry::ops

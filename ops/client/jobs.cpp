@@ -98,7 +98,7 @@ private:
         BatchFollower batch(kafka_config_of(settings), topics_of(settings), {.batch_id = batch_id_, .since = {}, .results = false});
         ProgressBar progress("counting");
         const std::atomic<bool> stop = false;
-        follow_to_end(batch, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop, .on_result = {}, .after_poll = {}});
+        follow_to_end(batch, progress, {.limit = WaitLimit::now(), .stop = stop, .on_result = {}, .after_poll = {}});
         return batch.counts();
     }
 

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 
@@ -14,6 +15,7 @@
 #include "ops/client/batch_id.h"
 #include "ops/client/job_file.h"
 #include "ops/client/job_search.h"
+#include "ops/client/wait_limit.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/kafka_settings.h"
@@ -40,8 +42,7 @@ public:
         app.add_option("FILE", file_, "job lines as the OpenAI Batch API takes them; - is standard input")->required();
         app.add_option("--batch", batch_id_, "the batch's id (default: made from the time, and printed)")->type_name("ID");
         app.add_flag("--resume", resume_, "with --batch: sends only the missing jobs, after an interrupted submit");
-        app.add_option("--retry-failed", retried_batch_, "sends the jobs that failed in that batch again, as a new batch")
-            ->type_name("ID");
+        app.add_option("--retry-failed", retried_batch_, "sends the jobs that failed in that batch again, as a new batch")->type_name("ID");
         app.add_option("--deadline", deadline_, "jobs that have not ended after this time expire, such as 2h; up to a year (default: none)")
             ->type_name("TIME");
         app.add_option("--tenant", tenant_, "whose jobs they are; tenants share no prompts in the prefix cache (default: none)")
@@ -61,12 +62,13 @@ public:
         kafka_ = kafka_config_of(settings_);
         check_usage();
         JobFile file(file_, settings_.job_bytes_max.count);
-        const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
         if (!retried_batch_.empty()) failed_ = failed_before();
         if (!check_lines(file)) return ExitCode::failed;
         refuse_used_batch();
         warn_of_embedded_broker();
-        const bool all_sent = send(file);
+        const consumer::TextSet before = resume_ ? sent_before() : consumer::TextSet();
+        std::optional<SignalWatcher::Armed> armed;
+        const bool all_sent = send(file, before, [&] { armed.emplace(signals, [this] { stop_ = true; }); });
         if (stop_) return interrupted();
         if (!all_sent) return ExitCode::failed;
         const ExitCode sent = bad_ > 0 ? ExitCode::failed : ExitCode::done;
@@ -98,10 +100,7 @@ private:
             throw UsageError(fmt::format("--tenant is '{}'; allowed is UTF-8 of up to {} bytes", schema::repair_utf8(tenant_.substr(0, 80)),
                                          schema::id_bytes_max));
         }
-        if (!timeout_.empty()) {
-            wait_time_ = parse_duration(timeout_);
-            if (!wait_time_) throw UsageError(fmt::format("--timeout is '{}'; allowed is a time such as 30s or 2h", timeout_));
-        }
+        wait_time_ = time_of("--timeout", timeout_);
     }
 
     // The time of --deadline. Throws UsageError if it is no duration, or a point in time.
@@ -119,12 +118,12 @@ private:
         if (!is_batch_named_ || resume_) return;
         const schema::Topics topics = topics_of(settings_);
         constexpr std::string_view advice = "without --batch the id is new and needs no check";
-        const auto missing = missing_in_jobs_topic(kafka_, topics, {{.id = batch_id_, .is_batch = true}}, advice, stop_);
-        if (!missing || !missing->empty()) return;
-        throw UsageError(fmt::format(
-            "batch {} already has jobs in {}; nothing was sent. --resume sends only the missing ones; to run all again, choose "
-            "another --batch",
-            batch_id_, topics.jobs()));
+        const auto missing = missing_in_jobs_topic(kafka_, topics, {{.id = batch_id_, .is_batch = true}}, advice);
+        if (!missing.empty()) return;
+        throw UsageError(
+            fmt::format("batch {} already has jobs in {}; nothing was sent. --resume sends only the missing ones; to run all again, choose "
+                        "another --batch",
+                        batch_id_, topics.jobs()));
     }
 
     // All jobs of a key are in one partition, and so are their results.
@@ -146,9 +145,8 @@ private:
             if (!result.summary.ok) ids.add(result.summary.custom_id);
         };
         ProgressBar progress("looking for failed jobs");
-        follow_to_end(batch, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop_, .on_result = note, .after_poll = {}});
+        follow_to_end(batch, progress, {.limit = WaitLimit::now(), .stop = stop_, .on_result = note, .after_poll = {}});
         progress.clear();
-        if (stop_) throw std::runtime_error("interrupted; nothing was sent");
         if (ids.size() > 0) return ids;
         const char* reason = "its failed jobs are dead letters, which have no custom_id to be found by: correct their lines and send those";
         if (batch.counts().failed == 0) reason = "none of its jobs has failed";
@@ -202,14 +200,13 @@ private:
             if (const auto id = schema::scan_string_member(value, "custom_id")) ids.add(*id);
         });
         ProgressBar progress("looking for jobs of the batch");
-        follow_to_end(batch, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop_, .on_result = {}, .after_poll = {}});
+        follow_to_end(batch, progress, {.limit = WaitLimit::now(), .stop = stop_, .on_result = {}, .after_poll = {}});
         return ids;
     }
 
-    // Returns false if some jobs were refused, or it was interrupted.
-    bool send(JobFile& file) {
-        consumer::TextSet before;
-        if (resume_) before = sent_before();
+    // Leaves out the jobs that were sent before. Calls `begins` when the brokers have answered and nothing was sent yet: a signal before
+    // that ends the program at once. Returns false if some jobs were refused, or it was interrupted.
+    bool send(JobFile& file, consumer::TextSet before, const std::function<void()>& begins) {
         const auto begin = std::chrono::steady_clock::now();
         ProgressBar progress("submitting");
         std::int64_t skipped = 0;
@@ -230,6 +227,7 @@ private:
                            .failed = static_cast<std::int64_t>(counts.failed),
                            .total = good_});
         };
+        begins();
         std::cout << batch_id_ << '\n' << std::flush;
         file.rewind();
         while (const auto line = file.next()) {
@@ -272,7 +270,7 @@ private:
         FollowEnd end = FollowEnd::stopped;
         {
             ProgressBar progress("waiting");
-            end = follow_to_end(batch, progress, {.timeout = wait_time_, .stop = stop_, .on_result = {}, .after_poll = {}});
+            end = follow_to_end(batch, progress, {.limit = WaitLimit(wait_time_), .stop = stop_, .on_result = {}, .after_poll = {}});
         }
         std::cerr << show_counts(batch) << '\n';
         if (end == FollowEnd::complete) return batch.counts().failed == 0 ? ExitCode::done : ExitCode::failed;
@@ -290,7 +288,7 @@ private:
     std::string retried_batch_;
     std::string deadline_;
     std::string tenant_;
-    std::string timeout_;
+    std::optional<std::string> timeout_;
     std::uint32_t spread_ = 1;
     bool resume_ = false;
     bool is_batch_named_ = false;

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include "consumer/kafka/reader.h"
+#include "ops/client/batch_id.h"
 #include "ops/client/chunk_printer.h"
 #include "ops/client/job_search.h"
+#include "ops/client/wait_limit.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/kafka_settings.h"
@@ -17,42 +19,43 @@
 namespace lorry::ops {
 namespace {
 
-using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
-
-
 class TailCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        app.add_option("--job", job_id_, "one job, live, until it ends: its custom_id, or BATCH/custom_id for a job of a batch")
-            ->type_name("ID");
-        app.add_option("--batch", batch_id_, "the jobs of a batch, line by line, until Ctrl-C")->type_name("ID");
+        job_ = app.add_option("--job", job_id_, "one job, live, until it ends: its custom_id, or BATCH/custom_id for a job of a batch")
+                   ->type_name("ID");
+        batch_ = app.add_option("--batch", batch_id_, "the jobs of a batch, line by line, until Ctrl-C")->type_name("ID");
         app.add_flag("--json", json_, "prints the records unchanged, one per line");
         app.add_option("--timeout", timeout_,
-                       "stops after this time; exit code 1 if the job has not ended by then, or no text came from the batch")
+                       "stops after this time; exit code 1 if the job has not ended by then, or no text came from the batch; 0 prints what "
+                       "exists")
             ->type_name("TIME");
         configuration_.declare(app, {SettingScope::kafka});
     }
 
     ExitCode run() override {
         SignalWatcher signals;
-        if (!job_id_.empty() && !batch_id_.empty()) throw UsageError("tail takes --job or --batch, not both");
+        check_ids();
         const Settings settings = configuration_.load();
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
         topics_ = topics_of(settings);
-        std::optional<milliseconds> timeout;
-        if (!timeout_.empty()) {
-            timeout = parse_duration(timeout_);
-            if (!timeout) throw UsageError(fmt::format("--timeout is '{}'; allowed is a time such as 30s", timeout_));
-        }
+        const WaitLimit limit(time_of("--timeout", timeout_));
         ChunkPrinter printer(std::cout, job_id_);
-        consumer::RecordReader reader(kafka, {.topics = {topics_.chunks(), topics_.results()}, .start = start()});
+        consumer::RecordReader reader(limit.applied_to(kafka), {.topics = {topics_.chunks(), topics_.results()}, .start = start()});
         // Only now: a signal while the brokers are waited for ends the program at once.
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
-        return follow(reader, printer, timeout);
+        return follow(reader, printer, limit);
     }
 
 private:
+    void check_ids() const {
+        if (job_->count() > 0 && batch_->count() > 0) throw UsageError("tail takes --job or --batch, not both");
+        if (job_->count() > 0 && job_id_.empty())
+            throw UsageError("--job is empty: give a job's id, or leave the flag out to see all jobs");
+        if (batch_->count() == 0) return;
+        if (const auto error = batch_id_error(batch_id_)) throw UsageError("--batch: " + *error);
+    }
+
     // Earlier output matters only when one job or batch is asked for.
     consumer::RecordReader::Start start() const {
         if (job_id_.empty() && batch_id_.empty()) return consumer::RecordReader::End{};
@@ -71,17 +74,16 @@ private:
         return batch_id_.empty() || job_id.starts_with(batch_id_ + "/");
     }
 
-    ExitCode follow(consumer::RecordReader& reader, ChunkPrinter& printer, std::optional<milliseconds> timeout) {
-        const auto begin = Clock::now();
+    ExitCode follow(consumer::RecordReader& reader, ChunkPrinter& printer, const WaitLimit& limit) {
         bool waiting_said = false;
         consumer::CatchUp catch_up(reader);
         while (!stop_) {
             const bool had_ended = result_.has_value();
             for (const schema::JobRecord& record : reader.poll()) take(record, printer);
             if (!had_ended && result_) catch_up.begin_again();
-            if (timeout && Clock::now() - begin >= *timeout) return timed_out(reader.is_away());
             // Chunks are published before the result: once the result is read, the topics hold all of the job's chunks.
             if (!job_id_.empty() && result_ && catch_up.is_done()) return end_of_job(printer);
+            if (limit.ends(catch_up.is_done())) return timed_out(reader.is_away());
             if (!result_ && !seen_ && !waiting_said && catch_up.is_done()) {
                 std::cerr << fmt::format("nothing from {} yet; waiting (Ctrl-C or --timeout stops waiting)\n", wanted());
                 waiting_said = true;
@@ -148,9 +150,11 @@ private:
         return ExitCode::failed;
     }
 
+    const CLI::Option* job_ = nullptr;
+    const CLI::Option* batch_ = nullptr;
     std::string job_id_;
     std::string batch_id_;
-    std::string timeout_;
+    std::optional<std::string> timeout_;
     bool json_ = false;
     Configuration configuration_;
     schema::Topics topics_;

@@ -74,11 +74,34 @@ TEST_F(ClientTest, AWaitForResultsGoesOnWhileTheBrokersHang) {
     EXPECT_EQ(ended.exit_code, 1);
 }
 
-TEST_F(ClientTest, OneSignalEndsATailThatWaitsForItsFirstBroker) {
-    tests::Program tail({LORRY_PROGRAM, "tail", "--batch", "mine", "--brokers", "127.0.0.1:1"});
-    ASSERT_NO_FATAL_FAILURE(wait_for_text(tail, "retried"));
-    tail.signal(SIGINT);
-    EXPECT_EQ(tail.wait(20s).exit_code, 128 + SIGINT);
+// Pins: `collect`, `submit` and `cancel` ignored the first signal until a broker had answered.
+TEST_F(ClientTest, OneSignalEndsACommandThatWaitsForItsFirstBroker) {
+    write("jobs.jsonl", {job_line("a")});
+    for (const std::vector<std::string>& words : {std::vector<std::string>{"tail", "--batch", "mine"},
+                                                  {"collect", "--batch", "mine", "-o", file("out.jsonl")},
+                                                  {"submit", file("jobs.jsonl")},
+                                                  {"submit", file("jobs.jsonl"), "--batch", "mine"},
+                                                  {"cancel", "--batch", "mine"}}) {
+        std::vector<std::string> command = {LORRY_PROGRAM};
+        command.insert(command.end(), words.begin(), words.end());
+        command.insert(command.end(), {"--brokers", "127.0.0.1:1"});
+        tests::Program program(command);
+        ASSERT_NO_FATAL_FAILURE(wait_for_text(program, "retried"));
+        program.signal(SIGINT);
+        EXPECT_EQ(program.wait(20s).exit_code, 128 + SIGINT) << words.front();
+    }
+    EXPECT_FALSE(std::filesystem::exists(file("out.jsonl")));
+}
+
+// Pins: the time of --timeout began with the brokers' first answer.
+TEST_F(ClientTest, TheTimeToWaitIncludesTheBrokersFirstAnswer) {
+    for (const char* name : {"tail", "collect"}) {
+        const auto begin = std::chrono::steady_clock::now();
+        const auto result = tests::run_program_of({LORRY_PROGRAM, name, "--batch", "mine", "--timeout", "2s", "--brokers", "127.0.0.1:1"});
+        EXPECT_EQ(result.exit_code, 1);
+        EXPECT_THAT(result.err, HasSubstr("did not succeed within 2 s"));
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s) << "the brokers have 30 s otherwise";
+    }
 }
 
 }  // namespace

@@ -131,6 +131,23 @@ TEST_F(ClientTest, TailThatGivesUpSaysWhatItWaitedFor) {
     EXPECT_THAT(unknown.err, HasSubstr("nothing arrived from job mine/b, neither text in lorry.chunks nor a result in lorry.results"));
 }
 
+// Pins: an empty id was taken for none, and the jobs of all batches were shown; --timeout 0 ended before anything was read.
+TEST_F(ClientTest, TailTakesWhatExistsAndRefusesEmptyFlags) {
+    publish(topics.chunks(), "mine/a", {chunk_line("a", 1, 0, "upon a time", true)});
+    const Call now = lorry({"tail", "--batch", "mine", "--timeout", "0"});
+    EXPECT_EQ(now.code, 0) << now.err;
+    EXPECT_THAT(now.out, HasSubstr("upon a time"));
+    const Call none = lorry({"tail", "--batch", "other", "--timeout", "0"});
+    EXPECT_EQ(none.code, 1);
+    EXPECT_THAT(none.err, HasSubstr("no text arrived from batch other"));
+    for (const auto& [flag, error] : {std::pair("--batch", "--batch: '' cannot be a batch's id"), std::pair("--job", "--job is empty"),
+                                      std::pair("--timeout", "--timeout is ''; allowed is a time such as 30s or 2h")}) {
+        const Call empty = lorry({"tail", flag, ""});
+        EXPECT_EQ(empty.code, 2);
+        EXPECT_THAT(empty.err, HasSubstr(error));
+    }
+}
+
 TEST(ClientCommands, HelpForACommandThatDoesNotExistIsAnError) {
     const Call nonsense = call({"nonsense", "--help"});
     EXPECT_EQ(nonsense.code, 2);
