@@ -99,14 +99,15 @@ void Configuration::declare(CLI::App& app, std::initializer_list<SettingScope> s
     }
 }
 
+std::optional<std::filesystem::path> Configuration::file() const {
+    if (!file_.empty()) return file_;
+    return std::filesystem::exists(default_file) ? std::optional<std::filesystem::path>(default_file) : std::nullopt;
+}
+
 Settings Configuration::load() const {
     Settings settings;
-    if (!file_.empty()) {
-        if (!std::filesystem::exists(file_)) throw UsageError(fmt::format("--config: there is no file {}", file_));
-        read_configuration(file_, settings);
-    } else if (std::filesystem::exists(default_file)) {
-        read_configuration(default_file, settings);
-    }
+    if (!file_.empty() && !std::filesystem::exists(file_)) throw UsageError(fmt::format("--config: there is no file {}", file_));
+    if (const auto read = file()) read_configuration(*read, settings);
     for (const auto& [key, text] : flags_) {
         const Setting* setting = find_setting(key);
         CHECK(setting != nullptr, "flags are made from the table");

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ class Configuration {
 public:
     // Adds the flags of these scopes, --config and, for SettingScope::kafka, --kafka KEY=VALUE. This object must outlive the parsing.
     void declare(CLI::App& app, std::initializer_list<SettingScope> scopes);
+    // The file that load() reads; nullopt: there is none.
+    std::optional<std::filesystem::path> file() const;
     // Throws UsageError for a value that is not allowed, an unknown key (naming file, line and the nearest known key), and a broken file.
     Settings load() const;
 

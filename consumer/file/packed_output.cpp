@@ -235,13 +235,10 @@ std::int64_t unpack_good(const PackedOutput& output) {
 std::vector<std::filesystem::path> files_beside(const std::filesystem::path& output) {
     const std::filesystem::path rows = rows_of(output);
     // The journal first: without it, the rows are left from a run that ended.
-    return {journal_of(rows),
-            rows,
-            with_suffix(rows, ".retry"),
-            with_suffix(journal_of(rows), ".retry"),
-            with_suffix(journal_of(rows), unfinished),
-            with_suffix(output, unfinished),
-            with_suffix(journal_of(output), unfinished)};
+    std::vector<std::filesystem::path> files = {journal_of(rows), rows, with_suffix(journal_of(rows), unfinished),
+                                                with_suffix(output, unfinished), with_suffix(journal_of(output), unfinished)};
+    std::ranges::copy(rewritten_files(rows), std::back_inserter(files));
+    return files;
 }
 
 void remove_rows(const std::filesystem::path& output) {

@@ -22,6 +22,10 @@ engine::ParquetFacts parquet_facts(const std::filesystem::path& file) {
     return std::move(*facts);
 }
 
+void check_parquet(const std::filesystem::path& file) {
+    if (auto read = engine::check_parquet(file); !read) throw InputError(file.string() + ": " + read.error());
+}
+
 ParquetLines::ParquetLines(const std::filesystem::path& file, const std::optional<std::vector<std::string>>& columns)
     : ByteSource(file.string()), reader_(opened(file, columns)) {}
 

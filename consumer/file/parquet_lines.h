@@ -15,6 +15,9 @@ namespace lorry::consumer {
 // Throws InputError that names the file and says what is wrong with it.
 engine::ParquetFacts parquet_facts(const std::filesystem::path& file);
 
+// Reads each page of all columns, also of those that no row uses. Throws InputError as parquet_facts() does.
+void check_parquet(const std::filesystem::path& file);
+
 class ParquetLines final : public ByteSource {
 public:
     // columns: those to read; nullopt: all. Throws InputError.

@@ -165,15 +165,8 @@ FileRecord FileReader::take() {
     return record;
 }
 
-FileSummary summarize_file(const std::filesystem::path& file, FileFormat format) {
-    FileSummary summary;
-    if (format.records == RecordFormat::parquet) {
-        summary.records = parquet_facts(file).rows;
-    } else {
-        FileReader reader(file, format, 0);
-        while (const auto record = reader.next(std::chrono::milliseconds(1000))) ++summary.records;
-        if (format.records == RecordFormat::csv && summary.records > 0) --summary.records;
-    }
+FileContent content_of(const std::filesystem::path& file) {
+    FileContent content;
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) fail_file(file, "opened");
     const auto state = std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)>(XXH3_createState(), XXH3_freeState);
@@ -183,7 +176,7 @@ FileSummary summarize_file(const std::filesystem::path& file, FileFormat format)
     while ((got = ::read(descriptor, buffer.get(), buffer_bytes)) > 0 || (got < 0 && errno == EINTR)) {
         if (got < 0) continue;
         XXH3_128bits_update(state.get(), buffer.get(), static_cast<std::size_t>(got));
-        summary.bytes += got;
+        content.bytes += got;
     }
     const int error = errno;
     ::close(descriptor);
@@ -192,7 +185,15 @@ FileSummary summarize_file(const std::filesystem::path& file, FileFormat format)
         fail_file(file, "read");
     }
     const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
-    summary.hash = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+    content.hash = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+    return content;
+}
+
+FileSummary summarize_file(const std::filesystem::path& file, FileFormat format) {
+    FileSummary summary{.content = content_of(file)};
+    FileReader reader(file, format, 0);
+    while (const auto record = reader.next(std::chrono::milliseconds(1000))) ++summary.records;
+    if (format.records == RecordFormat::csv && summary.records > 0) --summary.records;
     return summary;
 }
 

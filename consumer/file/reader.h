@@ -70,11 +70,19 @@ private:
     std::int64_t quote_line_ = 0;  // line where the last quoted field began
 };
 
-// Summary of a whole input, read once at the start, so that progress is exact and a changed file is noticed.
+// The bytes as they are in the file, compressed or not.
+struct FileContent {
+    std::int64_t bytes = 0;
+    std::string hash;  // xxh128, 32 hex digits
+};
+// Throws std::runtime_error naming the file when it cannot be read.
+FileContent content_of(const std::filesystem::path& file);
+
+// Summary of a whole input, read once at the start, so that progress is exact, a changed file is noticed, and what cannot be read is found
+// before anything was computed.
 struct FileSummary {
-    std::int64_t bytes = 0;    // as they are in the file: compressed or not
+    FileContent content;
     std::int64_t records = 0;  // without blank records and a CSV file's header
-    std::string hash;          // xxh128 of the bytes, 32 hex digits
 };
 // Throws like FileReader::next().
 FileSummary summarize_file(const std::filesystem::path& file, FileFormat format);

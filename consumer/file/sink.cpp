@@ -145,6 +145,10 @@ std::int64_t drop_failed(const std::filesystem::path& output, FileFormat format)
     return dropped;
 }
 
+std::vector<std::filesystem::path> rewritten_files(const std::filesystem::path& output) {
+    return {with_suffix(output, rewritten), with_suffix(journal_of(output), rewritten)};
+}
+
 void finish_rewrite(const std::filesystem::path& output) {
     const std::filesystem::path new_output = with_suffix(output, rewritten);
     const std::filesystem::path new_journal = with_suffix(journal_of(output), rewritten);

@@ -56,6 +56,8 @@ std::int64_t keep_good(const KeepGoodArgs& args);
 // Removes the failed records from an output and its journal, so that a resumed run repeats them; returns how many. Safe against a kill:
 // after finish_rewrite(), either all of it happened or nothing. Throws ResumeRefused when the output does not match the journal.
 std::int64_t drop_failed(const std::filesystem::path& output, FileFormat format);
+// The files that drop_failed() writes beside the output, until it has ended.
+std::vector<std::filesystem::path> rewritten_files(const std::filesystem::path& output);
 // Completes or undoes a drop_failed() that was killed. Call it before reading a journal.
 void finish_rewrite(const std::filesystem::path& output);
 

@@ -177,11 +177,15 @@ std::optional<schema::JobError> Table::add_job(const Row& row, std::int64_t line
     return std::nullopt;
 }
 
-std::optional<std::string> Table::error_of_model(const ModelName& model, const engine::ModelConfig& config) const {
+Expected<schema::Job, schema::BadRecord> Table::sample_job() const {
     std::vector<std::pair<std::string, std::string>> fields;
     if (options_.second_column) fields.emplace_back(*options_.second_column, "text");
     Json line = Json::object({{"custom_id", "row"}, {"url", endpoint_.url}, {"body", body_of(Row(std::move(fields)), "text")}});
-    const auto job = schema::parse_job({.source = {}, .key = {}, .value = line.dump(), .headers = {}, .timestamp = {}}, {});
+    return schema::parse_job({.source = {}, .key = {}, .value = line.dump(), .headers = {}, .timestamp = {}}, {});
+}
+
+std::optional<std::string> Table::error_of_model(const ModelName& model, const engine::ModelConfig& config) const {
+    const auto job = sample_job();
     if (!job) return job.error().error.message;
     const auto work = work_of(*job, model, config);
     if (!work && work.error().code == schema::ErrorCode::unsupported_by_model) return work.error().message;
@@ -189,6 +193,17 @@ std::optional<std::string> Table::error_of_model(const ModelName& model, const e
     if (*work != Work::embed) return std::nullopt;
     const auto error = error_of_embedding(job->pooling, *config.embedder);
     return error ? std::optional(error->message) : std::nullopt;
+}
+
+std::optional<std::string> Table::error_of_limits(const ModelName& model, const Preparer& preparer) const {
+    auto job = sample_job();
+    CHECK(job, "error_of_model() was asked first");
+    const auto tokenized = preparer.tokenize(std::move(*job), model);
+    if (tokenized) return std::nullopt;
+    // Other errors may be those of this text.
+    const schema::JobError& error = tokenized.error().error;
+    const bool is_by_flag = std::ranges::any_of(options_.fields, [&](const auto& field) { return field.first == error.param; });
+    return is_by_flag ? std::optional(error.message) : std::nullopt;
 }
 
 const std::string* Table::name_taken_in(const Json& row) const {
@@ -266,7 +281,7 @@ std::string Table::output_header() const {
     if (!options_.csv || options_.output != OutputRow::as_input) return {};
     std::vector<std::string> names = header_;
     names.insert(names.end(), added_.begin(), added_.end());
-    return encode_csv_record(names, options_.delimiter) + "\n";
+    return encode_csv_record(names, options_.output_delimiter.value_or(options_.delimiter)) + "\n";
 }
 
 std::string Table::output_row(std::string_view row, const schema::Completion& completion) const {
@@ -327,7 +342,7 @@ std::string Table::encode_csv(std::string_view row, const Answer& answer) const 
         fields.push_back(has_results ? cell_of(task_.columns[i], answer.results[i]) : std::string());
     }
     fields.push_back(answer.error);
-    return encode_csv_record(fields, options_.delimiter) + "\n";
+    return encode_csv_record(fields, options_.output_delimiter.value_or(options_.delimiter)) + "\n";
 }
 
 }  // namespace lorry::consumer

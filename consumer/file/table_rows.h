@@ -12,6 +12,7 @@
 #include "consumer/file/error.h"
 #include "consumer/file/row_template.h"
 #include "consumer/file/table_task.h"
+#include "consumer/preparer.h"
 #include "consumer/seams.h"
 
 namespace lorry::consumer {
@@ -27,6 +28,7 @@ struct TableOptions {
     RowTask task = RowTask::answer;
     bool csv = false;  // otherwise JSON objects
     char delimiter = ',';
+    std::optional<char> output_delimiter;             // nullopt: the same
     std::optional<std::vector<std::string>> columns;  // of a Parquet file; of CSV, the header names them
     OutputRow output = OutputRow::as_input;
     std::string id_column;  // empty: a row is identified by the number of its line
@@ -58,6 +60,8 @@ public:
     std::optional<std::string> read_row(std::string row, Delivery& delivery) const;
     // Why the model cannot do what the rows ask; nullopt: it can. Every row asks the same, so this is found out before any runs.
     std::optional<std::string> error_of_model(const ModelName& model, const engine::ModelConfig& config) const;
+    // Why flags and the limits of the loaded model refuse every row, whatever its text is; nullopt: they do not. model: resolved.
+    std::optional<std::string> error_of_limits(const ModelName& model, const Preparer& preparer) const;
     // The columns of the input that rows need; those that the table lacks are refused before.
     std::vector<std::string> columns_needed() const;
     // The input's columns, as far as they are known before its rows are.
@@ -77,6 +81,8 @@ private:
     struct Answer;
     void check_columns() const;
     Expected<Row, std::string> parse(std::string_view row) const;
+    // What any row asks, with a text of its own.
+    Expected<schema::Job, schema::BadRecord> sample_job() const;
     // The first of added_ that a JSON row has as a member of its own; nullptr: none.
     const std::string* name_taken_in(const schema::Json& row) const;
     // Adds the job that the row asks for to a line that has its id.

@@ -20,6 +20,9 @@ lorry_text_status lorry_parquet_reader_facts(const lorry_parquet_reader* reader,
 /* `lines` takes the next rows, each a JSON object with a line end; no bytes at the end. */
 lorry_text_status lorry_parquet_reader_next(lorry_parquet_reader* reader, lorry_text_sink lines, lorry_text_sink error);
 
+/* Reads each page of all columns. */
+lorry_text_status lorry_parquet_check(lorry_text_view file, lorry_text_sink error);
+
 /* `description` is JSON:
  *   "input": a Parquet file whose columns are copied, or null; "columns": names of columns of the rows, as far as they are known;
  *   "added": [{"name", "kind": "text", "number", "vector" or "entities"}, ...], the columns at the end.

@@ -74,6 +74,13 @@ Expected<std::string, std::string> ParquetReader::next() {
     return lines;
 }
 
+Expected<void, std::string> check_parquet(const std::filesystem::path& file) {
+    std::string error;
+    const std::string name = file.string();
+    if (lorry_parquet_check(abi::view_of(name), abi::sink_into(error)) != LORRY_TEXT_OK) return unexpected(error);
+    return {};
+}
+
 void ParquetWriter::Free::operator()(lorry_parquet_writer* handle) const { lorry_parquet_writer_free(handle); }
 
 ParquetWriter::ParquetWriter(std::filesystem::path file, const ParquetDescription& description) : file_(std::move(file)) {

@@ -41,6 +41,10 @@ private:
     std::unique_ptr<lorry_parquet_reader, Free> handle_;
 };
 
+// Reads each page of all columns, which takes the memory of one. Fails when the file is damaged or a page is too large: a ParquetWriter
+// that copies the file's columns would find that only at the end.
+Expected<void, std::string> check_parquet(const std::filesystem::path& file);
+
 enum class ParquetKind : std::uint8_t { text, number, vector, entities };
 
 struct ParquetColumn {

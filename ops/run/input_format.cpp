@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include <fmt/format.h>
 
@@ -31,24 +32,55 @@ TextEncoding encoding_of(const std::string& word) {
     return word == "latin-1" ? TextEncoding::latin1 : TextEncoding::utf8;
 }
 
+// Of a table, by an ending without its dot or the word of --format; nullopt: it says nothing.
+std::optional<FileFormat> format_named(std::string_view kind) {
+    if (kind == "csv") return FileFormat{.records = RecordFormat::csv};
+    if (kind == "tsv") return FileFormat{.records = RecordFormat::csv, .delimiter = '\t'};
+    if (kind == "parquet") return FileFormat{.records = RecordFormat::parquet};
+    if (kind == "jsonl" || kind == "ndjson" || kind == "json") return FileFormat{.records = RecordFormat::lines};
+    return std::nullopt;
+}
+
+std::string_view without_dot(std::string_view ending) { return ending.substr(std::min<std::size_t>(1, ending.size())); }
+
 FileFormat format_of_table(const std::string& input, const std::string& ending, const FormatFlags& flags) {
-    const std::string kind = !flags.format.empty() ? flags.format : ending.empty() ? "" : ending.substr(1);
-    if (kind == "csv") return {.records = RecordFormat::csv};
-    if (kind == "tsv") return {.records = RecordFormat::csv, .delimiter = '\t'};
-    if (kind == "parquet") return {.records = RecordFormat::parquet};
-    if (kind == "jsonl" || kind == "ndjson" || kind == "json") return {.records = RecordFormat::lines};
+    const auto format = format_named(flags.format.empty() ? without_dot(ending) : flags.format);
+    if (format) return *format;
     throw UsageError(
         fmt::format("{}: its name does not say which format the table has: give --format csv, --format tsv, --format jsonl or --format "
                     "parquet",
                     input));
 }
 
-void check_parquet(const std::string& input, const std::filesystem::path& name, const FormatFlags& flags) {
+void check_parquet_input(const std::string& input, const std::filesystem::path& name, const FormatFlags& flags) {
+    constexpr std::string_view hint = "for an output in Parquet, a name after -o that ends in .parquet is enough";
     if (consumer::is_standard_input(input)) {
-        throw UsageError("a Parquet table comes from a file, because its end is read first: save it to a file");
+        throw UsageError(fmt::format(
+            "a Parquet table comes from a file, because its end is read first: save it to a file, or leave --format parquet out if "
+            "standard input is not Parquet ({})",
+            hint));
     }
     if (name != input) throw UsageError(fmt::format("{}: Parquet is read as it is, not inside gzip or zstd: unpack it first", input));
     if (!flags.encoding.empty()) throw UsageError("--encoding is for text files: Parquet's texts are UTF-8");
+    if (flags.format.empty()) return;
+    std::string start(4, '\0');
+    std::ifstream(input, std::ios::binary).read(start.data(), static_cast<std::streamsize>(start.size()));
+    if (start.starts_with("PAR")) return;
+    throw UsageError(fmt::format(
+        "--format parquet says what {} is, and it is not Parquet: leave --format out, or give the format that it has ({})", input, hint));
+}
+
+// For messages: what a table or jobs become, where that is not what the name of the output says.
+std::string_view outputs_of(bool is_table, RecordFormat input) {
+    if (!is_table)
+        return "results of jobs are JSON lines; give a name such as results.jsonl.zst. Tables give Parquet and CSV: their texts are "
+               "named by --text or --template";
+    switch (input) {
+        case RecordFormat::csv: return "a CSV table gives CSV, TSV, JSON lines or Parquet";
+        case RecordFormat::lines: return "a table of JSON lines gives JSON lines or Parquet: give a name that ends in .jsonl or .parquet";
+        case RecordFormat::parquet: return "a Parquet table gives Parquet or JSON lines: give a name that ends in .parquet or .jsonl";
+    }
+    CHECK(false, "a format is one of these");
 }
 
 }  // namespace
@@ -71,7 +103,7 @@ FileFormat format_of_input(const std::string& input, bool is_table, const Format
     }
     FileFormat format = format_of_table(input, ending, flags);
     format.encoding = encoding_of(flags.encoding);
-    if (format.records == RecordFormat::parquet) check_parquet(input, name, flags);
+    if (format.records == RecordFormat::parquet) check_parquet_input(input, name, flags);
     if (flags.delimiter.empty()) return format;
     if (format.records != RecordFormat::csv) throw UsageError("--delimiter separates the columns of CSV, and the table is not CSV");
     const auto delimiters = consumer::csv_delimiters();
@@ -79,27 +111,27 @@ FileFormat format_of_input(const std::string& input, bool is_table, const Format
     return format;
 }
 
-std::optional<PackedFormat> packing_of(const std::string& output, bool is_table, RecordFormat input) {
+OutputFormat format_of_output(const std::string& output, bool is_table, RecordFormat input) {
     const std::string ending = ending_of(output);
     const std::string inner = is_packed(ending) ? ending_of(std::filesystem::path(output).stem()) : ending;
-    if (inner == ".parquet" && is_packed(ending)) {
+    const std::optional<FileFormat> named = format_named(without_dot(inner));
+    if (named && named->records == RecordFormat::parquet && is_packed(ending)) {
         throw UsageError(fmt::format("-o {}: Parquet is compressed by itself: give a name without {}", output, ending));
     }
-    if (inner == ".parquet" && !is_table) {
-        throw UsageError(
-            fmt::format("-o {}: results of jobs are JSON lines; give a name such as results.jsonl.zst. Tables give Parquet: their "
-                        "texts are named by --text or --template",
-                        output));
+    const bool gives_all = is_table && input == RecordFormat::csv;
+    const bool is_refused =
+        named && (named->records == RecordFormat::csv ? !gives_all : named->records == RecordFormat::parquet && !is_table);
+    if (is_refused) throw UsageError(fmt::format("-o {}: {}", output, outputs_of(is_table, input)));
+    OutputFormat format;
+    const bool is_special = std::filesystem::exists(output) && !std::filesystem::is_regular_file(output);
+    if (!is_special && ending == ".parquet") format.packing = PackedFormat::parquet;
+    if (!is_special && ending == ".gz") format.packing = PackedFormat::gzip;
+    if (!is_special && ending == ".zst") format.packing = PackedFormat::zstd;
+    if (gives_all && (!named || named->records == RecordFormat::csv)) {
+        format.rows = RecordFormat::csv;
+        if (named) format.delimiter = named->delimiter;
     }
-    if (input == RecordFormat::parquet && (inner == ".csv" || inner == ".tsv")) {
-        throw UsageError(
-            fmt::format("-o {}: a Parquet table gives Parquet or JSON lines: give a name that ends in .parquet or .jsonl", output));
-    }
-    if (std::filesystem::exists(output) && !std::filesystem::is_regular_file(output)) return std::nullopt;
-    if (ending == ".parquet") return PackedFormat::parquet;
-    if (ending == ".gz") return PackedFormat::gzip;
-    if (ending == ".zst") return PackedFormat::zstd;
-    return std::nullopt;
+    return format;
 }
 
 CsvHeader read_csv_header(const std::string& input, const FormatFlags& flags, std::size_t record_bytes_max, FileFormat& format) {

@@ -20,9 +20,14 @@ struct FormatFlags {
 // The format of a table, or of job lines. Throws UsageError for a name of another format, before a line is read.
 consumer::FileFormat format_of_input(const std::string& input, bool is_table, const FormatFlags& flags);
 
-// How the output is packed at the end of the run; nullopt: it is not, so that results are appended to it. Throws UsageError for a format
-// that this input does not give.
-std::optional<consumer::PackedFormat> packing_of(const std::string& output, bool is_table, consumer::RecordFormat input);
+// What the output is, by the ending of its name. An ending that says nothing leaves the format of the input.
+struct OutputFormat {
+    std::optional<consumer::PackedFormat> packing;                // at the end of the run; nullopt: results are appended to it
+    consumer::RecordFormat rows = consumer::RecordFormat::lines;  // CSV or lines; in Parquet, what its rows are made of: lines
+    std::optional<char> delimiter;                                // that the ending gives CSV
+};
+// Throws UsageError for a format that this input does not give, and names those that it gives.
+OutputFormat format_of_output(const std::string& output, bool is_table, consumer::RecordFormat input);
 
 struct CsvHeader {
     std::string text;

@@ -152,8 +152,7 @@ RunOutput open_appended(const RunOutputArgs& args) {
     const std::filesystem::path journal = consumer::journal_of(args.output);
     consumer::check_unused(journal);
     if (args.overwrite) {
-        std::filesystem::remove(args.output.string() + ".retry");
-        std::filesystem::remove(journal.string() + ".retry");
+        for (const auto& file : consumer::rewritten_files(args.output)) std::filesystem::remove(file);
         if (keeps_journal) return begin(args);
         std::filesystem::remove(journal);
         return without_journal(args);

@@ -23,6 +23,7 @@
 #include "ops/run/dry_run.h"
 #include "ops/run/input_format.h"
 #include "ops/run/output.h"
+#include "ops/run/output_names.h"
 #include "ops/run/progress.h"
 #include "ops/run/table_flags.h"
 #include "ops/signals.h"
@@ -46,10 +47,12 @@ public:
 
 private:
     void check_flags() const;
+    void check_names(const Settings& settings) const;
     bool is_csv() const { return format_.records == consumer::RecordFormat::csv; }
     bool can_resume(const RunOutput& output) const;
     consumer::OutputRow output_row() const;
     consumer::FileFormat appended_format() const;
+    std::optional<char> output_delimiter() const;
     std::optional<consumer::PackedOutput> packed_output(const consumer::Table* table) const;
     std::optional<TableFlags::Made> make_table(const Settings& settings, const engine::ModelConfig& config, const AdapterFolders& adapters);
     consumer::RunIdentity identity_of(const EngineSetup& setup, const Settings& settings) const;
@@ -75,7 +78,8 @@ private:
 
     // Set by run().
     consumer::FileFormat format_;
-    std::optional<consumer::PackedFormat> packing_;
+    OutputFormat output_format_;
+    std::filesystem::path written_;  // the file behind output_
     std::optional<consumer::FileSummary> summary_;
     std::optional<consumer::RecordSet> chosen_;
     std::string topic_;
@@ -105,32 +109,45 @@ void RunCommand::check_flags() const {
     if (dry_run_ && retry_failed_) throw UsageError("--dry-run checks all jobs and --retry-failed runs some of them: give one of them");
     if (json_ && output_ == "-" && !dry_run_) throw UsageError("--json and -o - both write to standard output: give one of them");
     if (!from_stdin) require_file(input_);
-    if (!from_stdin && std::filesystem::exists(output_) && std::filesystem::equivalent(input_, output_)) {
-        throw UsageError("input and output are the same file");
-    }
     if (!dry_run_ && output_ != "-") require_writable("-o", output_);
     if (from_stdin && sample_ > 0) throw UsageError("--sample spreads over a file: standard input cannot be read twice");
     table_flags_.check();
 }
 
-bool RunCommand::can_resume(const RunOutput& output) const { return summary_ && (output.journal || packing_); }
+// Nothing that the run reads is written by it.
+void RunCommand::check_names(const Settings& settings) const {
+    if (dry_run_) return;
+    OutputNames names{.output = written_, .is_packed = output_format_.packing.has_value(), .files = table_flags_.files()};
+    names.files.push_back({.what = "input", .path = consumer::is_standard_input(input_) ? "/dev/stdin" : input_});
+    if (const auto file = configuration_.file()) names.files.push_back({.what = "--config " + file->string(), .path = *file});
+    names.folders = {{.what = "--model", .path = settings.model}, {.what = "--adapters", .path = settings.adapters}};
+    check_output_names(names);
+}
+
+bool RunCommand::can_resume(const RunOutput& output) const { return summary_ && (output.journal || output_format_.packing); }
 
 // A copy of a Parquet input keeps its columns, so that only the results are to be stored.
 consumer::OutputRow RunCommand::output_row() const {
-    if (packing_ != consumer::PackedFormat::parquet) return consumer::OutputRow::as_input;
-    return format_.records == consumer::RecordFormat::parquet ? consumer::OutputRow::results : consumer::OutputRow::object;
+    const bool is_parquet = output_format_.packing == consumer::PackedFormat::parquet;
+    if (is_parquet && format_.records == consumer::RecordFormat::parquet) return consumer::OutputRow::results;
+    return is_csv() && output_format_.rows == consumer::RecordFormat::lines ? consumer::OutputRow::object : consumer::OutputRow::as_input;
 }
 
 // Of the results as they are appended.
 consumer::FileFormat RunCommand::appended_format() const {
-    const bool is_csv_too = is_csv() && output_row() == consumer::OutputRow::as_input;
-    return {.records = is_csv_too ? consumer::RecordFormat::csv : consumer::RecordFormat::lines, .delimiter = format_.delimiter};
+    return {.records = output_format_.rows, .delimiter = output_delimiter().value_or(format_.delimiter)};
+}
+
+// A name that ends in .csv takes any delimiter but tabs.
+std::optional<char> RunCommand::output_delimiter() const {
+    const bool has_tabs = output_format_.delimiter == '\t' || format_.delimiter == '\t';
+    return has_tabs ? output_format_.delimiter : std::nullopt;
 }
 
 std::optional<consumer::PackedOutput> RunCommand::packed_output(const consumer::Table* table) const {
-    if (!packing_) return std::nullopt;
-    consumer::PackedOutput output{.file = output_, .format = *packing_, .rows = appended_format()};
-    if (packing_ != consumer::PackedFormat::parquet) return output;
+    if (!output_format_.packing) return std::nullopt;
+    consumer::PackedOutput output{.file = written_, .format = *output_format_.packing, .rows = appended_format()};
+    if (output.format != consumer::PackedFormat::parquet) return output;
     if (format_.records == consumer::RecordFormat::parquet)
         output.parquet.input = input_;
     else
@@ -158,8 +175,16 @@ std::optional<TableFlags::Made> RunCommand::make_table(const Settings& settings,
                                    .format = format_,
                                    .header = std::move(header),
                                    .columns = std::move(columns),
-                                   .output = output_row()});
+                                   .output = output_row(),
+                                   .output_delimiter = output_delimiter()});
     if (output_row() == consumer::OutputRow::results) format_.columns = made.table.columns_needed();
+    if (output_format_.packing != consumer::PackedFormat::parquet) {
+        const consumer::FileFormat output = appended_format();
+        // Earlier versions wrote CSV under any name.
+        if (is_csv() && output.records == consumer::RecordFormat::lines) made.identity.push_back({"output", "jsonl"});
+        if (output_delimiter() && *output_delimiter() != format_.delimiter)
+            made.identity.push_back({"output", output.delimiter == '\t' ? "tsv" : "csv"});
+    }
     std::cerr << made.note;
     return made;
 }
@@ -175,8 +200,9 @@ consumer::RunIdentity RunCommand::identity_of(const EngineSetup& setup, const Se
     if (settings.kv_dtype != "auto") identity.push_back({"kv_dtype", settings.kv_dtype});
     if (settings.isa != "auto") identity.push_back({"isa", settings.isa});
     if (summary_) {
-        identity.insert(identity.begin(),
-                        {{"input", topic_}, {"input size", fmt::format("{} bytes", summary_->bytes)}, {"input content", summary_->hash}});
+        identity.insert(identity.begin(), {{"input", topic_},
+                                           {"input size", fmt::format("{} bytes", summary_->content.bytes)},
+                                           {"input content", summary_->content.hash}});
     }
     return identity;
 }
@@ -201,13 +227,9 @@ ExitCode RunCommand::run() {
     if (is_csv() && consumer::is_standard_input(input_)) {
         throw UsageError("a CSV table comes from a file, because its header is read twice: save it to a file first");
     }
-    packing_ = packing_of(output_, table_flags_.is_table(), format_.records);
-    if (packing_ && !consumer::is_standard_input(input_)) {
-        for (const auto& file : consumer::files_beside(output_)) {
-            if (std::filesystem::exists(file) && std::filesystem::equivalent(input_, file))
-                throw UsageError(fmt::format("{} is the name of a file that the run itself writes: rename it, or give another -o", input_));
-        }
-    }
+    output_format_ = format_of_output(output_, table_flags_.is_table(), format_.records);
+    written_ = file_behind(output_);
+    check_names(settings);
     topic_ = consumer::is_standard_input(input_) ? "stdin" : std::filesystem::path(input_).filename().string();
     const engine::ModelConfig config = check_folders(settings);
     const AdapterFolders adapters(settings.adapters, base_name_of(settings), config);
@@ -216,8 +238,13 @@ ExitCode RunCommand::run() {
 
     // The slow part, after all mistakes in the call were reported.
     if (!consumer::is_standard_input(input_)) summary_ = consumer::summarize_file(input_, format_);
+    if (output_row() == consumer::OutputRow::results) consumer::check_parquet(input_);
     if (sample_ > 0) chosen_ = consumer::spread_sample(input_, format_, sample_, summary_->records);
     EngineSetup setup(settings);
+    if (made) {
+        if (const auto error = made->table.error_of_limits(made->model, setup.preparer()))
+            throw UsageError("every row would fail: " + *error);
+    }
     std::cerr << setup.describe();
     consumer::RunIdentity identity = identity_of(setup, settings);
     if (made) identity.insert(identity.end(), made->identity.begin(), made->identity.end());
@@ -226,7 +253,7 @@ ExitCode RunCommand::run() {
         return run_dry(*source, adapters, setup, settings);
     }
     RunOutput output =
-        open_run_output({.output = output_,
+        open_run_output({.output = written_,
                          .jobs = jobs(),
                          .identity = std::move(identity),
                          .format = appended_format(),
@@ -301,7 +328,7 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
 void RunCommand::pack(const consumer::PackedOutput& output) const {
     std::cerr << fmt::format("writing {}\n", output_);
     // Its rows are copied beside the results.
-    if (output.parquet.input && consumer::summarize_file(input_, format_).hash != summary_->hash)
+    if (output.parquet.input && consumer::content_of(input_).hash != summary_->content.hash)
         throw std::runtime_error(fmt::format("{} was changed during the run: put back what it was", input_));
     consumer::pack_output(output);
 }

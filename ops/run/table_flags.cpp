@@ -143,6 +143,15 @@ std::vector<TableFlags::TaskFlag> TableFlags::task_flags() const {
             {"--stride", stride_.has_value()}};
 }
 
+std::vector<InputPath> TableFlags::files() const {
+    std::vector<InputPath> files;
+    for (const auto& [flag, file] :
+         {std::pair("--template", template_), std::pair("--system", system_), std::pair("--choices", choices_)}) {
+        if (!file.empty() && std::filesystem::exists(file)) files.push_back({.what = fmt::format("{} {}", flag, file), .path = file});
+    }
+    return files;
+}
+
 void TableFlags::check() const {
     if (!is_table()) {
         const bool has_task_flags = std::ranges::any_of(task_flags(), &TaskFlag::given);
@@ -177,6 +186,12 @@ void TableFlags::check_flags_of(const RowTaskRow& task) const {
         throw UsageError(fmt::format("{} does not belong to {}, only to {}", flag.name,
                                      task.name.empty() ? "a model that generates text" : fmt::format("--task {}", task.name),
                                      owners_of(flag.name)));
+    }
+    if (task.task == RowTask::ner && !template_.empty()) {
+        throw UsageError(
+            "--template does not belong to --task ner: the places of entities count the characters of a column, not those of a prompt; "
+            "name "
+            "the column with --text COLUMN");
     }
     if (task.task == RowTask::score && second_.empty()) {
         throw UsageError("--task score compares two texts: name the column of the second with --text-2 COLUMN");
@@ -244,6 +259,7 @@ consumer::TableOptions TableFlags::options_of(const MakeArgs& args, RowTask task
     consumer::TableOptions options{.task = task,
                                    .csv = args.format.records == RecordFormat::csv,
                                    .delimiter = args.format.delimiter,
+                                   .output_delimiter = args.output_delimiter,
                                    .columns = args.columns,
                                    .output = args.output,
                                    .id_column = id_column_,
@@ -297,11 +313,17 @@ consumer::RunIdentity TableFlags::identity_of(const consumer::TableOptions& opti
     return identity;
 }
 
-// What cannot be done with any row. Where a column names adapters, some rows may name one that can do it.
+// Where a column names adapters, some rows may name one that can do what others cannot.
+consumer::ModelName TableFlags::model_of(const AdapterFolders& adapters) const {
+    consumer::ModelName model = adapters.resolve(adapter_, consumer::Clock::now());
+    if (!adapter_column_.empty()) model.kind = consumer::ModelName::Kind::adapter;
+    return model;
+}
+
+// What cannot be done with any row.
 std::optional<std::string> TableFlags::error_of_task(RowTask task, const consumer::Table& table, const MakeArgs& args) const {
     using Kind = consumer::ModelName::Kind;
-    consumer::ModelName model = args.adapters.resolve(adapter_, consumer::Clock::now());
-    if (!adapter_column_.empty()) model.kind = Kind::adapter;
+    const consumer::ModelName model = model_of(args.adapters);
     if (auto error = table.error_of_model(model, args.config)) {
         const bool needs_head = task == RowTask::classify || task == RowTask::zero_shot || task == RowTask::ner;
         const bool adapters_may_have_one = needs_head && model.kind == Kind::base && !args.settings.adapters.empty();
@@ -329,6 +351,7 @@ TableFlags::Made TableFlags::make(const MakeArgs& args) const {
     }
     const bool is_chosen = task_.empty() && !task.name.empty();
     return {.table = std::move(table),
+            .model = model_of(args.adapters),
             .identity = std::move(identity),
             .note = is_chosen ? fmt::format("the {} {}: --task {}\n", config.labels == args.config.labels ? "model" : "adapter",
                                             consumer::abilities_of(config), task.name)

@@ -12,6 +12,7 @@
 #include "consumer/file/table_rows.h"
 #include "ops/adapter_folders.h"
 #include "ops/run/input_format.h"
+#include "ops/run/output_names.h"
 #include "ops/settings.h"
 
 namespace CLI {
@@ -29,6 +30,8 @@ public:
     // Whether the flags make the input a table.
     bool is_table() const { return !(id_column_ + task_ + text_ + template_).empty(); }
     const FormatFlags& format() const { return format_; }
+    // The files that flags name.
+    std::vector<InputPath> files() const;
     // Finds contradictions that are there whatever the input and the model are.
     void check() const;
 
@@ -40,9 +43,11 @@ public:
         std::string header;                               // of a CSV table
         std::optional<std::vector<std::string>> columns;  // of a Parquet table
         consumer::OutputRow output = consumer::OutputRow::as_input;
+        std::optional<char> output_delimiter;  // of CSV; nullopt: the input's
     };
     struct Made {
         consumer::Table table;
+        consumer::ModelName model;       // of the rows
         consumer::RunIdentity identity;  // what a resumed run must share
         std::string note;                // a line for the user: the task that the model or the adapter chose; may be empty
     };
@@ -59,6 +64,7 @@ private:
     void check_adapter(const AdapterFolders& adapters) const;
     consumer::RowTask task_of(const engine::ModelConfig& config) const;
     void check_flags_of(const consumer::RowTaskRow& task) const;
+    consumer::ModelName model_of(const AdapterFolders& adapters) const;
     std::optional<std::string> error_of_task(consumer::RowTask task, const consumer::Table& table, const MakeArgs& args) const;
     std::vector<std::string> read_choices() const;
     schema::Json::Object fields() const;

@@ -11,6 +11,8 @@
 #include "consumer/file/error.h"
 #include "consumer/file/parquet_lines.h"
 #include "consumer/file/reader.h"
+#include "engine/files.h"
+#include "schema/base64.h"
 #include "schema/json.h"
 #include "tests/support/temp_folder.h"
 
@@ -124,6 +126,20 @@ TEST(Parquet, FilesThatClaimMoreThanTheyHaveAreRefusedBeforeMemoryIsTaken) {
     EXPECT_THAT(error_of("deep"), HasSubstr("nested more than 64 levels deep"));
 }
 
+// Pins: a page of a column that is only copied was found to be too large when all rows had been computed.
+TEST(Parquet, PagesOfColumnsThatNoRowUsesAreReadBeforeTheyAreCopied) {
+    const std::filesystem::path file = tables / "hostile" / "size_beside_id.parquet";
+    EXPECT_EQ(rows_in(file, std::vector<std::string>{"id"}), std::vector<std::string>{R"({"id":"hello"})"});
+    try {
+        check_parquet(file);
+        FAIL() << "a page is too large";
+    } catch (const InputError& error) {
+        EXPECT_THAT(error.what(),
+                    HasSubstr("size_beside_id.parquet: row group 1, column 'text': a page claims 2147483647 bytes; 268435456 are read"));
+    }
+    check_parquet(tables / "types.parquet");
+}
+
 // Pins: no damage ends the program, or is read as other rows without an end.
 TEST(Parquet, DamagedFilesAreErrorsOrRows) {
     const TempFolder folder;
@@ -131,7 +147,7 @@ TEST(Parquet, DamagedFilesAreErrorsOrRows) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937_64 random(seed);
     int errors = 0;
-    for (const char* name : {"types", "snappy-1", "gzip-1", "gzip-2", "lz4-1", "delta"}) {
+    for (const char* name : {"types", "noted", "snappy-1", "gzip-1", "gzip-2", "lz4-1", "delta"}) {
         const std::string whole = read_whole(tables / fmt::format("{}.parquet", name));
         for (int round = 0; round < 250; ++round) {
             std::string bytes = whole;
@@ -196,6 +212,42 @@ TEST(Parquet, ACopyHasTheChosenRowsOfAllTypesAndTheAddedColumns) {
             EXPECT_EQ(rows[i], original.substr(0, original.size() - 1) + fmt::format(R"(,"added":"row {}"}})", chosen[i]));
         }
     }
+}
+
+// Arrow's note about a file's columns.
+std::string note_in(const std::filesystem::path& file) {
+    const std::string bytes = read_whole(file);
+    const std::size_t key = bytes.rfind("ARROW:schema");
+    const std::size_t begin = key == std::string::npos ? bytes.size() : bytes.find("/////", key);
+    const std::string base64 = bytes.substr(std::min(begin, bytes.size()));
+    return schema::from_base64(base64.substr(0, base64.find_first_of(std::string_view("\0\x18\x19\x28\x1c", 5)))).value_or("");
+}
+
+// Pins: durations became integers, because the note was dropped. pyarrow 26.0.1, polars 2.1.0 and pandas 3.1.1 read this output with the
+// types of all its columns.
+TEST(Parquet, ACopyKeepsArrowsNoteAndAddsItsColumnsToIt) {
+    const TempFolder folder;
+    ParquetWriter writer(folder / "out.parquet", {.input = tables / "noted.parquet",
+                                                  .columns = {},
+                                                  .added = {{.name = "vector", .kind = ParquetKind::vector},
+                                                            {.name = "entities", .kind = ParquetKind::entities},
+                                                            {.name = "score", .kind = ParquetKind::number},
+                                                            {.name = "error", .kind = ParquetKind::text}}});
+    writer.add(0, R"({"vector":[1,2],"entities":[],"score":0.5})");
+    writer.finish();
+    const std::string before = note_in(tables / "noted.parquet");
+    const std::string after = note_in(folder / "out.parquet");
+    ASSERT_GT(before.size(), 8U);
+    EXPECT_THAT(after, HasSubstr(before.substr(8))) << "fields of the old note are referred to";
+    std::size_t place = 0;
+    for (const char* name :
+         {"vector", "element", "entities", "element", "entity_group", "score", "word", "start", "end", "score", "error"}) {
+        place = after.find(name, place);
+        ASSERT_NE(place, std::string::npos) << name;
+    }
+    engine::ContentHash hash;
+    hash.add_text(after);
+    EXPECT_EQ(hash.hex(), "ac76325f579db7077b61466d79341679") << "read the new form with pyarrow, and note its hash here";
 }
 
 TEST(Parquet, LargeOutputsHaveSeveralRowGroups) {

@@ -213,9 +213,9 @@ TEST(FileReader, SumsUpAFileAndNoticesAChangedByte) {
     write_text(folder / "in.csv", "id\n1\n\n2\n");
     const FileSummary before = summarize_file(folder / "in.csv", {.records = RecordFormat::csv});
     EXPECT_EQ(before.records, 2);
-    EXPECT_EQ(before.bytes, 8);
+    EXPECT_EQ(before.content.bytes, 8);
     write_text(folder / "in.csv", "id\n1\n\n3\n");
-    EXPECT_NE(summarize_file(folder / "in.csv", {.records = RecordFormat::csv}).hash, before.hash);
+    EXPECT_NE(summarize_file(folder / "in.csv", {.records = RecordFormat::csv}).content.hash, before.content.hash);
 }
 
 TEST(RecordSet, HoldsEachRecordOnce) {

@@ -2,7 +2,7 @@
 
     python make_hostile.py
 
-Each has one column, `text`. The metadata is written here, because no library writes it wrong.
+Each has a column `text`, and one a column `id` before it. The metadata is written here, because no library writes it wrong.
 """
 import gzip
 import pathlib
@@ -47,22 +47,35 @@ def thrift(value):
     return out + b"\0"
 
 
-def write(name, page=TEXT, size=None, codec=NONE, encoding=PLAIN, values=1, dictionary=None, repetition=REQUIRED, schema=None, rows=1):
-    pages = b""
+def header(size, packed, values, encoding):
+    return thrift({1: 0, 2: size, 3: packed, 5: {1: values, 2: encoding, 3: 3, 4: 3}})
+
+
+def write(
+    name, page=TEXT, size=None, codec=NONE, encoding=PLAIN, values=1, dictionary=None, repetition=REQUIRED, schema=None, rows=1, has_id=False
+):
+    leaf = {1: 6, 3: repetition, 4: b"text", 6: 0}
+    schema = schema or [{4: b"schema", 5: 1}, leaf]
+    before, columns = b"", []
+    if has_id:
+        before = header(len(TEXT), len(TEXT), 1, PLAIN) + TEXT
+        length = Long(len(before))
+        columns = [{2: Long(4), 3: {1: 6, 2: [PLAIN], 3: [b"id"], 4: NONE, 5: Long(1), 6: length, 7: length, 9: Long(4)}}]
+        schema = [{4: b"schema", 5: 2}, {1: 6, 3: REQUIRED, 4: b"id", 6: 0}, leaf]
+    start, pages = 4 + len(before), b""
     if dictionary:
         data, count = dictionary
         pages += thrift({1: 2, 2: len(data), 3: len(data), 7: {1: count, 2: PLAIN}}) + data
-    begin = 4 + len(pages)
-    size = len(page) if size is None else size
-    pages += thrift({1: 0, 2: size, 3: len(page), 5: {1: values, 2: encoding, 3: 3, 4: 3}}) + page
+    begin = start + len(pages)
+    pages += header(len(page) if size is None else size, len(page), values, encoding) + page
     column = {1: 6, 2: [encoding], 3: [b"text"], 4: codec, 5: Long(values), 6: Long(len(pages)), 7: Long(len(pages)), 9: Long(begin)}
     if dictionary:
-        column[11] = Long(4)
-    schema = schema or [{4: b"schema", 5: 1}, {1: 6, 3: repetition, 4: b"text", 6: 0}]
-    group = {1: [{2: Long(4), 3: column}], 2: Long(len(pages)), 3: Long(rows)}
+        column[11] = Long(start)
+    columns.append({2: Long(start), 3: column})
+    group = {1: columns, 2: Long(len(before + pages)), 3: Long(rows)}
     footer = thrift({1: 1, 2: schema, 3: Long(rows), 4: [group]})
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{name}.parquet").write_bytes(b"PAR1" + pages + footer + struct.pack("<I", len(footer)) + b"PAR1")
+    (FOLDER / f"{name}.parquet").write_bytes(b"PAR1" + before + pages + footer + struct.pack("<I", len(footer)) + b"PAR1")
 
 
 def main():
@@ -75,6 +88,7 @@ def main():
     write("good_gzip", gzip.compress(TEXT, mtime=0), len(TEXT), GZIP)
     write("bomb", gzip.compress(bytes(2**20), mtime=0), len(TEXT), GZIP)
     write("size", b"\xFF\xFF\xFF\xFF\x07" + TEXT, HUGE, SNAPPY)
+    write("size_beside_id", b"\xFF\xFF\xFF\xFF\x07" + TEXT, HUGE, SNAPPY, has_id=True)
     write("dictionary", b"\1\2\0", encoding=DICTIONARY, dictionary=(TEXT, HUGE))
     write("values", values=HUGE, rows=HUGE)
     write("list", levels + levels, values=HUGE // 4, repetition=REPEATED)

@@ -84,6 +84,15 @@ def main():
         "text": [None if row % 7 == 3 else f"w{row % 60 + 5} w9" for row in range(40)],
         "words": [[f"w{word}" for word in range(row % 4)] for row in range(40)],
     })
+    # Types that only Arrow's note has.
+    noted = pyarrow.table({
+        "text": ["w5", "w6"],
+        "lasted": pyarrow.array([90, None], pyarrow.duration("s")),
+        "kind": pyarrow.array(["a", "b"]).dictionary_encode(),
+        "at": pyarrow.array([0, 1], pyarrow.timestamp("us", "Europe/Berlin")),
+    })
+    write("noted.parquet", noted)
+
     for codec, version in CODECS:
         write(f"{codec}-{version}.parquet", plain, compression=codec, data_page_version=f"{version}.0", row_group_size=25,
               use_dictionary=version == 1, store_schema=False)

@@ -320,9 +320,23 @@ TEST_F(PackedOutput, WhatParquetIsNotUsedForIsRefusedBeforeAnythingRuns) {
     // Only columns that the prompt uses are read.
     EXPECT_EQ(run(encoder, "in.parquet", "out.parquet", {"--text", "text"}).exit_code, 0);
     EXPECT_EQ(consumer::parquet_facts(folder / "out.parquet").columns.size(), 5U);
-    const ProgramResult image = run(encoder, "in.parquet", "image.parquet", {"--text", "image"});
-    EXPECT_EQ(image.exit_code, 1);
-    EXPECT_THAT(image.err, HasSubstr("row 2, column 'image': holds bytes that are not UTF-8 text"));
+}
+
+// Pins: bytes that are not text, and pages that are too large, ended the run in its middle or at its end, and resuming could not help.
+TEST_F(PackedOutput, WhatCannotBeReadOrCopiedIsFoundBeforeAnythingIsComputed) {
+    const TinyEncoder encoder("bert-seq");
+    std::filesystem::copy_file(tables / "bytes.parquet", folder / "in.parquet");
+    std::filesystem::copy_file(tables / "hostile" / "size_beside_id.parquet", folder / "large.parquet");
+    const auto error_of = [&](const std::string& in, const std::string& out, const std::string& text) {
+        const ProgramResult result = run(encoder, in, out, {"--text", text});
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_FALSE(std::filesystem::exists(folder / (out + ".lorry")) || std::filesystem::exists(folder / (out + ".rows")));
+        return result.err;
+    };
+    const std::string bytes = "in.parquet: row 2, column 'image': holds bytes that are not UTF-8 text: leave the column out or convert it";
+    EXPECT_THAT(error_of("in.parquet", "image.parquet", "image"), HasSubstr(bytes));
+    EXPECT_THAT(error_of("in.parquet", "out.jsonl", "text"), HasSubstr(bytes + "; an output in Parquet copies columns that the prompt"));
+    EXPECT_THAT(error_of("large.parquet", "out.parquet", "id"), HasSubstr("row group 1, column 'text': a page claims 2147483647 bytes"));
 }
 
 }  // namespace

@@ -44,10 +44,16 @@ TEST_F(PoolingTable, WritesEntitiesAndScoresAndTakesTemplates) {
     const TinyEncoder tagger("bert-tokens");
     write_text(folder / "in.jsonl", "{\"a\":\"w5 w6\",\"b\":\"w7\"}\n");
     write_text(folder / "prompt.txt", "{{ a }} w8");
-    EXPECT_EQ(run(tagger, "in.jsonl", "ner.jsonl", {"--task", "ner", "--template", folder / "prompt.txt"}).exit_code, 0);
-    const Json entities = answer_of(tagger, "/token_classify", R"({"model":"base","input":"w5 w6 w8"})");
+    EXPECT_EQ(run(tagger, "in.jsonl", "ner.jsonl", {"--task", "ner", "--text", "a"}).exit_code, 0);
+    const Json entities = answer_of(tagger, "/token_classify", R"({"model":"base","input":"w5 w6"})");
     EXPECT_EQ(read_whole(folder / "ner.jsonl"),
               R"({"a":"w5 w6","b":"w7","entities":)" + entities.find("entities")->dump() + ",\"error\":null}\n");
+    // Pins: the places of entities were those in the prompt, which the table does not have.
+    for (const std::vector<std::string>& task : {std::vector<std::string>{"--task", "ner"}, {}}) {
+        std::vector<std::string> flags = {"--template", folder / "prompt.txt"};
+        flags.insert(flags.end(), task.begin(), task.end());
+        EXPECT_THAT(refused(tagger, "in.jsonl", flags), HasSubstr("name the column with --text COLUMN"));
+    }
     const std::vector<std::string> by_word = {"--task", "ner", "--text", "a", "--aggregation", "max"};
     EXPECT_EQ(run(tagger, "in.jsonl", "words.jsonl", by_word).exit_code, 0);
     const Json words = answer_of(tagger, "/token_classify", R"({"model":"base","input":"w5 w6","aggregation_strategy":"max"})");
@@ -57,6 +63,10 @@ TEST_F(PoolingTable, WritesEntitiesAndScoresAndTakesTemplates) {
     const TinyEncoder embedder("bert");
     EXPECT_EQ(run(embedder, "in.jsonl", "score.jsonl", {"--task", "score", "--text", "a", "--text-2", "b"}).exit_code, 0);
     const Json score = answer_of(embedder, "/score", R"({"model":"base","text_1":"w5 w6","text_2":"w7"})");
+    EXPECT_EQ(run(embedder, "in.jsonl", "both.jsonl", {"--task", "score", "--template", folder / "prompt.txt", "--text-2", "b"}).exit_code,
+              0);
+    EXPECT_THAT(read_whole(folder / "both.jsonl"),
+                HasSubstr(answer_of(embedder, "/score", R"({"model":"base","text_1":"w5 w6 w8","text_2":"w7"})").find("score")->dump()));
     EXPECT_EQ(read_whole(folder / "score.jsonl"), R"({"a":"w5 w6","b":"w7","score":)" + score.find("score")->dump() + ",\"error\":null}\n");
 }
 
@@ -73,6 +83,9 @@ TEST_F(PoolingTable, ReadsLongTextsInWindows) {
     const Json answer =
         answer_of(encoder, "/v1/embeddings", fmt::format(R"({{"model":"base","input":"{}","dimensions":3,"stride":4}})", text));
     EXPECT_EQ(read_whole(folder / "out.csv"), "text,embedding,error\n" + text + ",\"" + answer.find("embedding")->dump() + "\",\n");
+    // Pins: each row failed by itself.
+    more.back() = "600";
+    EXPECT_THAT(refused(encoder, "in.csv", more), testing::ContainsRegex("every row would fail: field 'stride' is 600, .* give at most"));
     more.emplace_back("--truncate");
     EXPECT_THAT(refused(encoder, "in.csv", more), HasSubstr("--stride reads them whole: give one of them"));
 }

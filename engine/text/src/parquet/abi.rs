@@ -1,5 +1,6 @@
 //! The C functions of lorry_parquet.h, which documents their contracts.
 
+use super::guard::Source;
 use super::rows::Rows;
 use super::writer::Writer;
 use crate::abi::{guarded_as, Sink, View};
@@ -39,6 +40,11 @@ pub extern "C" fn lorry_parquet_reader_next(reader: &mut Rows, lines: Sink, erro
         lines.text(&reader.next()?);
         Ok(())
     })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_parquet_check(file: View, error: Sink) -> i32 {
+    guarded(error, || Source::open(file.text("the file's name")?)?.check_pages())
 }
 
 #[no_mangle]

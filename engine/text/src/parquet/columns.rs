@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::line::{kind_of, Kind};
 
 /// The members of an entity.
-const ENTITY: [(&str, Physical); 5] = [
+pub const ENTITY: [(&str, Physical); 5] = [
     ("entity_group", Physical::BYTE_ARRAY),
     ("score", Physical::DOUBLE),
     ("word", Physical::BYTE_ARRAY),

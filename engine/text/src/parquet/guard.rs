@@ -70,6 +70,20 @@ impl Source {
         self.metadata.row_groups().iter().map(RowGroupMetaData::num_rows).sum()
     }
 
+    /// Reads each page of all columns, one at a time, so that what cannot be read is found before anything depends on it.
+    pub fn check_pages(&self) -> Result<(), String> {
+        for index in 0..self.metadata.num_row_groups() {
+            let group = self.group(index);
+            for column in 0..group.num_columns() {
+                group.check_pages(column).map_err(|error| {
+                    let path = group.metadata.column(column).column_path().string();
+                    format!("row group {}, column '{path}': {}", index + 1, text_of(error))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     pub fn group(&self, index: usize) -> Group<'_> {
         Group { file: &self.file, metadata: self.metadata.row_group(index) }
     }
@@ -109,6 +123,14 @@ fn footer_length(file: &File, length: u64) -> Result<u64, String> {
 pub struct Group<'a> {
     file: &'a Arc<File>,
     metadata: &'a RowGroupMetaData,
+}
+
+impl Group<'_> {
+    fn check_pages(&self, column: usize) -> ParquetResult<()> {
+        let mut pages = self.get_column_page_reader(column)?;
+        while pages.get_next_page()?.is_some() {}
+        Ok(())
+    }
 }
 
 impl RowGroupReader for Group<'_> {

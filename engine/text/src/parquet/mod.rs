@@ -2,6 +2,7 @@
 //! The crate `parquet` reads and writes; guard.rs holds back what a damaged or hostile file could make it allocate.
 
 mod abi;
+mod arrow_schema;
 mod columns;
 mod copy;
 mod delta;

@@ -207,5 +207,9 @@ fn bytes(value: &[u8], kind: &Type) -> Result<String, String> {
         let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
         return Ok([&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-"));
     }
-    String::from_utf8(value.to_vec()).map_err(|_| "holds bytes that are not UTF-8 text: leave the column out or convert it".to_string())
+    String::from_utf8(value.to_vec()).map_err(|_| {
+        "holds bytes that are not UTF-8 text: leave the column out or convert it; an output in Parquet copies columns that the prompt does \
+         not use"
+            .to_string()
+    })
 }

@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::column::reader::ColumnReader;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::RowGroupReader;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use serde::Deserialize;
 
+use super::arrow_schema;
 use super::columns::{Column, ColumnKind};
 use super::copy::{copy, stretches_of};
 use super::guard::{text_of, Source};
@@ -22,8 +24,6 @@ use super::line::{kind_of, Line};
 /// A row group is written when its lines have so many bytes.
 const GROUP_BYTES: usize = 64 << 20;
 const GROUP_ROWS: usize = 1 << 20;
-/// The input's columns in Arrow's words, which readers believe although columns were added.
-const ARROW_SCHEMA: &str = "ARROW:schema";
 
 /// What a file is made of.
 #[derive(Deserialize)]
@@ -158,7 +158,14 @@ impl Writer {
         if let Some(input) = &self.input {
             fields.extend(input.source.schema().get_fields().iter().cloned());
             let all = input.source.metadata.file_metadata().key_value_metadata().cloned().unwrap_or_default();
-            metadata.extend(all.into_iter().filter(|entry| entry.key != ARROW_SCHEMA));
+            let field_count = fields.len();
+            metadata.extend(all.into_iter().filter_map(|entry| {
+                if entry.key != arrow_schema::KEY {
+                    return Some(entry);
+                }
+                let value = arrow_schema::with_columns(entry.value.as_deref()?, field_count, &columns)?;
+                Some(KeyValue { value: Some(value), ..entry })
+            }));
         }
         fields.extend(columns.iter().map(|column| Arc::new(column.schema())));
         let schema = Type::group_type_builder("schema").with_fields(fields).build().map_err(text_of)?;
