@@ -47,7 +47,7 @@ engine::ModelConfig config_that_fits(const Settings& settings, const kernels::Ba
     const kernels::DeviceInfo device = backend.info();
     const FreeMemory memory = device.has_own_memory ? FreeMemory{.bytes = device.memory_free, .of = MemoryOf::device}
                                                     : FreeMemory{.bytes = memory_available(), .of = MemoryOf::machine};
-    engine::ModelReport model = engine::inspect_model(settings.model, pooling_of(settings));
+    engine::ModelReport model = inspect_model(settings);
     const std::size_t bytes = fit_to_memory(settings, memory, kv_token_bytes_of(backend, engine::kv_shape_of(model.config)), model);
     const auto obstacle = weights_obstacle(bytes, memory.bytes);
     if (obstacle && !device.has_own_memory) throw std::runtime_error(settings.model + ": " + *obstacle);

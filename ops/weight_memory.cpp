@@ -14,6 +14,15 @@ std::size_t kv_token_bytes_of(const kernels::Backend& backend, const kernels::Kv
     return backend.kv_block_bytes(shape) / static_cast<std::size_t>(backend.block_size());
 }
 
+engine::ModelReport inspect_model(const Settings& settings) {
+    engine::ModelReport report = engine::inspect_model(settings.model, pooling_of(settings));
+    if (!report.config.embedder) return report;
+    for (const engine::DenseConfig& dense : report.config.embedder->dense) {
+        report.parameters += dense.out_features * (dense.in_features + (dense.bias ? 1 : 0));
+    }
+    return report;
+}
+
 std::size_t fit_to_memory(const Settings& settings, const FreeMemory& memory, std::size_t kv_token_bytes, engine::ModelReport& model) {
     engine::ModelConfig& config = model.config;
     const std::int64_t projections = model.parameters - model.embedding_parameters;

@@ -19,6 +19,9 @@ struct FreeMemory {
     MemoryOf of = MemoryOf::machine;
 };
 
+// What is known of the model without its weights. Its parameters include those of Dense modules, which have files of their own. Throws
+// std::runtime_error like engine::inspect_model().
+engine::ModelReport inspect_model(const Settings& settings);
 // Limits the context of a model with rotary positions to the tokens that the KV cache can hold. Returns the bytes of the weights, as they
 // are stored on the device, and of the table of these positions. kv_token_bytes: the size of one cached token.
 std::size_t fit_to_memory(const Settings& settings, const FreeMemory& memory, std::size_t kv_token_bytes, engine::ModelReport& model);

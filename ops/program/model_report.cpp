@@ -137,7 +137,7 @@ void check_adapters(const Settings& settings, ModelCheck& check) {
 }  // namespace
 
 ModelCheck check_model(const Settings& settings) {
-    ModelCheck check{.folder = settings.model, .model = engine::inspect_model(settings.model, pooling_of(settings))};
+    ModelCheck check{.folder = settings.model, .model = inspect_model(settings)};
     check_text(settings.model, check);
     check_memory(settings, check);
     check_adapters(settings, check);

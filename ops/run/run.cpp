@@ -109,7 +109,7 @@ void RunCommand::check_flags() const {
     if (dry_run_ && retry_failed_) throw UsageError("--dry-run checks all jobs and --retry-failed runs some of them: give one of them");
     if (json_ && output_ == "-" && !dry_run_) throw UsageError("--json and -o - both write to standard output: give one of them");
     if (!from_stdin) require_file(input_);
-    if (!dry_run_ && output_ != "-") require_writable("-o", output_);
+    if (!dry_run_ && output_ != "-") require_writable("-o", file_behind(output_));
     if (from_stdin && sample_ > 0) throw UsageError("--sample spreads over a file: standard input cannot be read twice");
     table_flags_.check();
 }

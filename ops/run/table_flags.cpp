@@ -115,7 +115,8 @@ void TableFlags::declare(CLI::App& app) {
     app.add_option("--endpoint", endpoint_, "chat (default where the model has a chat template) or completions")
         ->group(table)
         ->check(CLI::IsMember({"chat", "completions"}));
-    app.add_option("--format", format_.format, "csv, tsv, jsonl or parquet (default: by the ending of IN, before .gz or .zst)")
+    app.add_option("--format", format_.format,
+                   "of IN: csv, tsv, jsonl or parquet (default: by its ending, before .gz or .zst); OUT has that of its own ending")
         ->group(table)
         ->check(CLI::IsMember({"csv", "tsv", "jsonl", "parquet"}));
     app.add_option("--delimiter", format_.delimiter, "between the columns of CSV: , ; | or tab (default: found in the header)")

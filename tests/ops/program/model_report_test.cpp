@@ -1,12 +1,14 @@
 // check-model's findings on a tiny model, and the memory rules that it shares with run and worker.
 #include "ops/program/model_report.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ops/engine_setup.h"
 #include "ops/weight_memory.h"
 #include "schema/json.h"
+#include "tests/support/tiny_encoder.h"
 #include "tests/support/tiny_model.h"
 
 namespace lorry::ops {
@@ -50,6 +52,30 @@ TEST(ModelReport, TellsShapesMemoryAndWhichAdaptersWouldBeRefused) {
     const schema::Json json = json_of(check);
     EXPECT_EQ(json.find("adapters")->as_array()->size(), 3U);
     EXPECT_EQ(json.find("kv_bytes_per_1000_tokens")->as_integer(), static_cast<std::int64_t>(1000 * check.kv_token_bytes));
+}
+
+// Pins: the weights of Dense modules, which are in folders of their own, were left out.
+TEST(ModelReport, CountsTheWeightsOfDenseModules) {
+    const tests::TinyEncoder encoder("bert");
+    Settings settings;
+    settings.model = encoder.model;
+    const ModelCheck before = check_model(settings);
+    const std::int64_t hidden = before.model.config.hidden;
+    const auto module = [](const char* type, const char* path) {
+        return fmt::format(R"({{"type":"sentence_transformers.models.{}","path":"{}"}})", type, path);
+    };
+    tests::write_text(encoder.model / "modules.json",
+                      fmt::format("[{},{},{}]", module("Transformer", ""), module("Pooling", "1_Pooling"), module("Dense", "2_Dense")));
+    for (const char* name : {"1_Pooling", "2_Dense"}) std::filesystem::create_directories(encoder.model / name);
+    tests::write_text(encoder.model / "1_Pooling/config.json",
+                      fmt::format(R"({{"word_embedding_dimension":{},"pooling_mode_mean_tokens":true}})", hidden));
+    tests::write_text(
+        encoder.model / "2_Dense/config.json",
+        fmt::format(R"({{"in_features":{},"out_features":100,"bias":true,"activation_function":"torch.nn.modules.linear.Identity"}})",
+                    hidden));
+    const ModelCheck after = check_model(settings);
+    EXPECT_EQ(after.model.parameters, before.model.parameters + 100 * (hidden + 1));
+    EXPECT_EQ(after.weight_bytes, before.weight_bytes + static_cast<std::size_t>(2 * 100 * (hidden + 1)));
 }
 
 TEST(ModelReport, NamesWhatIsMissingFromAFolder) {

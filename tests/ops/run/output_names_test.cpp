@@ -88,6 +88,8 @@ TEST_F(OutputName, WhatALinkPointsToIsWritten) {
             run(encoder, "in.csv", std::string("store/") + name, {"--text", "text", "--task", "embed", "--dimensions", "1"}).exit_code, 0)
             << "it is the same output";
     }
+    std::filesystem::create_symlink("nowhere/out.csv", folder / "dangling.csv");
+    EXPECT_THAT(written("in.csv", "dangling.csv"), HasSubstr("nowhere: make it first"));
     EXPECT_EQ(file_behind("/dev/null"), "/dev/null");
 }
 
