@@ -17,4 +17,8 @@ CLI::Validator whole_number_from(std::int64_t lowest) {
             fmt::format("{} or more", lowest)};
 }
 
+CLI::Validator not_empty() {
+    return {[](const std::string& text) { return text.empty() ? "it is empty: give a value, or leave it out" : std::string(); }, ""};
+}
+
 }  // namespace lorry::ops

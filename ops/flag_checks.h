@@ -12,4 +12,7 @@ namespace lorry::ops {
 // A whole number that is at least `lowest`: "'abc' is not a whole number from 1".
 CLI::Validator whole_number_from(std::int64_t lowest);
 
+// Any text but the empty one, which scripts pass for a variable that is not set: "it is empty: give a value, or leave it out".
+CLI::Validator not_empty();
+
 }  // namespace lorry::ops

@@ -9,6 +9,7 @@
 #include "ops/client/job_search.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/flag_checks.h"
 #include "ops/kafka_settings.h"
 
 namespace lorry::ops {
@@ -17,7 +18,7 @@ namespace {
 class CancelCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        app.add_option("JOB_ID", job_ids_, "jobs: a custom_id, or BATCH/custom_id for a job of a batch");
+        app.add_option("JOB_ID", job_ids_, "jobs: a custom_id, or BATCH/custom_id for a job of a batch")->check(not_empty());
         app.add_option("--batch", batch_id_, "all jobs of a batch")->type_name("ID");
         app.add_flag("--force", force_, "does not check whether the jobs topic has it");
         configuration_.declare(app, {SettingScope::kafka});

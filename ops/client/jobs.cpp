@@ -7,6 +7,7 @@
 #include "ops/client/batch_follower.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/flag_checks.h"
 #include "ops/kafka_settings.h"
 #include "ops/progress_bar.h"
 #include "ops/units.h"
@@ -36,10 +37,10 @@ std::string show_between(const std::optional<schema::Timestamp>& begin, const st
 class JobsCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        app.add_option("JOB_ID", job_id_, "one job: its custom_id, or BATCH/custom_id for a job of a batch");
-        app.add_option("--batch", batch_id_, "the jobs of a batch, and its progress")->type_name("ID");
-        app.add_option("--state", state_, "running, completed, failed, expired or cancelled")->type_name("STATE");
-        app.add_option("--for-model", model_, "jobs for that adapter or base model")->type_name("NAME");
+        app.add_option("JOB_ID", job_id_, "one job: its custom_id, or BATCH/custom_id for a job of a batch")->check(not_empty());
+        app.add_option("--batch", batch_id_, "the jobs of a batch, and its progress")->type_name("ID")->check(not_empty());
+        app.add_option("--state", state_, "running, completed, failed, expired or cancelled")->type_name("STATE")->check(not_empty());
+        app.add_option("--for-model", model_, "jobs for that adapter or base model")->type_name("NAME")->check(not_empty());
         app.add_option("--limit", limit_, "the newest N")->type_name("N")->capture_default_str();
         app.add_flag("--json", json_, "a JSON object per line, as on the status topic");
         configuration_.declare(app, {SettingScope::kafka, SettingScope::ledger});

@@ -18,6 +18,7 @@
 #include "ops/client/wait_limit.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/flag_checks.h"
 #include "ops/kafka_settings.h"
 #include "ops/paths.h"
 #include "ops/progress_bar.h"
@@ -40,13 +41,19 @@ public:
     void declare(CLI::App& app) override {
         app_ = &app;
         app.add_option("FILE", file_, "job lines as the OpenAI Batch API takes them; - is standard input")->required();
-        app.add_option("--batch", batch_id_, "the batch's id (default: made from the time, and printed)")->type_name("ID");
+        app.add_option("--batch", batch_id_, "the batch's id (default: made from the time, and printed)")
+            ->type_name("ID")
+            ->check(not_empty());
         app.add_flag("--resume", resume_, "with --batch: sends only the missing jobs, after an interrupted submit");
-        app.add_option("--retry-failed", retried_batch_, "sends the jobs that failed in that batch again, as a new batch")->type_name("ID");
+        app.add_option("--retry-failed", retried_batch_, "sends the jobs that failed in that batch again, as a new batch")
+            ->type_name("ID")
+            ->check(not_empty());
         app.add_option("--deadline", deadline_, "jobs that have not ended after this time expire, such as 2h; up to a year (default: none)")
-            ->type_name("TIME");
+            ->type_name("TIME")
+            ->check(not_empty());
         app.add_option("--tenant", tenant_, "whose jobs they are; tenants share no prompts in the prefix cache (default: none)")
-            ->type_name("NAME");
+            ->type_name("NAME")
+            ->check(not_empty());
         app.add_option("--spread", spread_, "spreads each model's jobs over N keys, so that several workers serve a busy adapter")
             ->type_name("N")
             ->check(CLI::Range(1, 10'000));

@@ -11,6 +11,7 @@
 #include "ops/client/wait_limit.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/flag_checks.h"
 #include "ops/kafka_settings.h"
 #include "ops/signals.h"
 #include "ops/units.h"
@@ -22,9 +23,10 @@ namespace {
 class TailCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        job_ = app.add_option("--job", job_id_, "one job, live, until it ends: its custom_id, or BATCH/custom_id for a job of a batch")
-                   ->type_name("ID");
-        batch_ = app.add_option("--batch", batch_id_, "the jobs of a batch, line by line, until Ctrl-C")->type_name("ID");
+        app.add_option("--job", job_id_, "one job, live, until it ends: its custom_id, or BATCH/custom_id for a job of a batch")
+            ->type_name("ID")
+            ->check(not_empty());
+        app.add_option("--batch", batch_id_, "the jobs of a batch, line by line, until Ctrl-C")->type_name("ID")->check(not_empty());
         app.add_flag("--json", json_, "prints the records unchanged, one per line");
         app.add_option("--timeout", timeout_,
                        "stops after this time; exit code 1 if the job has not ended by then, or no text came from the batch; 0 prints what "
@@ -35,7 +37,9 @@ public:
 
     ExitCode run() override {
         SignalWatcher signals;
-        check_ids();
+        if (!job_id_.empty() && !batch_id_.empty()) throw UsageError("tail takes --job or --batch, not both");
+        const auto error = batch_id_.empty() ? std::nullopt : batch_id_error(batch_id_);
+        if (error) throw UsageError("--batch: " + *error);
         const Settings settings = configuration_.load();
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
         topics_ = topics_of(settings);
@@ -48,14 +52,6 @@ public:
     }
 
 private:
-    void check_ids() const {
-        if (job_->count() > 0 && batch_->count() > 0) throw UsageError("tail takes --job or --batch, not both");
-        if (job_->count() > 0 && job_id_.empty())
-            throw UsageError("--job is empty: give a job's id, or leave the flag out to see all jobs");
-        if (batch_->count() == 0) return;
-        if (const auto error = batch_id_error(batch_id_)) throw UsageError("--batch: " + *error);
-    }
-
     // Earlier output matters only when one job or batch is asked for.
     consumer::RecordReader::Start start() const {
         if (job_id_.empty() && batch_id_.empty()) return consumer::RecordReader::End{};
@@ -150,8 +146,6 @@ private:
         return ExitCode::failed;
     }
 
-    const CLI::Option* job_ = nullptr;
-    const CLI::Option* batch_ = nullptr;
     std::string job_id_;
     std::string batch_id_;
     std::optional<std::string> timeout_;

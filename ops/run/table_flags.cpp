@@ -76,7 +76,7 @@ std::string owners_of(std::string_view flag) {
 void TableFlags::declare(CLI::App& app) {
     const std::string table = "Tables";
     const auto text = [&](const std::string& name, std::string& value, const std::string& what, const char* type) {
-        return app.add_option(name, value, what)->type_name(type)->group(table);
+        return app.add_option(name, value, what)->type_name(type)->group(table)->check(not_empty());
     };
     text("--task", task_, "what to do with each row: classify, zero-shot, embed, ner or score (default: what the model can do)", "TASK")
         ->check(CLI::IsMember(task_names()));
@@ -125,7 +125,7 @@ void TableFlags::declare(CLI::App& app) {
     app.add_option("--encoding", format_.encoding, "of IN: utf-8 (default), windows-1252 or latin-1; OUT is UTF-8")
         ->group(table)
         ->check(CLI::IsMember({"utf-8", "windows-1252", "latin-1"}));
-    text("--result-prefix", result_prefix_, "prefix of the names of the added columns", "TEXT");
+    app.add_option("--result-prefix", result_prefix_, "prefix of the names of the added columns")->type_name("TEXT")->group(table);
 }
 
 std::vector<TableFlags::TaskFlag> TableFlags::task_flags() const {

@@ -118,6 +118,21 @@ TEST_F(ClientTest, SubmitQuotesTheBeginningOfALongIdThatOccursTwice) {
     EXPECT_THAT(refused.err, AllOf(HasSubstr("custom_id '" + std::string(60, 'x') + "…' was used"), Not(HasSubstr(std::string(70, 'x')))));
 }
 
+// Pins: an empty id was taken for none: all jobs were sent again, or shown.
+TEST_F(ClientTest, AnEmptyValueOfAFlagIsAWrongCall) {
+    const std::string jobs = write("jobs.jsonl", {job_line("a")});
+    for (const std::vector<std::string>& words : {std::vector<std::string>{"submit", jobs, "--retry-failed", ""},
+                                                  {"submit", jobs, "--batch", ""},
+                                                  {"submit", jobs, "--deadline", ""},
+                                                  {"cancel", ""},
+                                                  {"jobs", "--batch", ""}}) {
+        const Call empty = lorry(words);
+        EXPECT_EQ(empty.code, 2);
+        EXPECT_THAT(empty.err, HasSubstr("it is empty: give a value, or leave it out"));
+    }
+    EXPECT_TRUE(records(topics.jobs()).empty());
+}
+
 TEST_F(ClientTest, SubmitOfAFileThatIsNotThereIsAWrongCall) {
     const Call missing = lorry({"submit", file("missing.jsonl")});
     EXPECT_EQ(missing.code, 2);

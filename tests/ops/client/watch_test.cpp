@@ -140,8 +140,9 @@ TEST_F(ClientTest, TailTakesWhatExistsAndRefusesEmptyFlags) {
     const Call none = lorry({"tail", "--batch", "other", "--timeout", "0"});
     EXPECT_EQ(none.code, 1);
     EXPECT_THAT(none.err, HasSubstr("no text arrived from batch other"));
-    for (const auto& [flag, error] : {std::pair("--batch", "--batch: '' cannot be a batch's id"), std::pair("--job", "--job is empty"),
-                                      std::pair("--timeout", "--timeout is ''; allowed is a time such as 30s or 2h")}) {
+    for (const auto& [flag, error] :
+         {std::pair("--batch", "--batch: it is empty: give a value"), std::pair("--job", "--job: it is empty: give a value"),
+          std::pair("--timeout", "--timeout is ''; allowed is a time such as 30s or 2h")}) {
         const Call empty = lorry({"tail", flag, ""});
         EXPECT_EQ(empty.code, 2);
         EXPECT_THAT(empty.err, HasSubstr(error));

@@ -102,6 +102,18 @@ TEST_F(RunProgram, FindsASlipInTheCallBeforeItLoadsTheModel) {
     EXPECT_NE(told("prompt.txt", 1, {}).find("safetensors"), std::string::npos) << "the model is loaded last";
 }
 
+// Pins: an empty --id was taken for none, and the rows got the numbers of their lines.
+TEST_F(RunProgram, RefusesEmptyFlagsOfTables) {
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    for (const char* flag : {"--adapter-column", "--system", "--choices"}) {
+        const ProgramResult result = run_program_of(table_command({flag, ""}));
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_NE(result.err.find(fmt::format("{}: it is empty", flag)), std::string::npos) << result.err;
+    }
+    EXPECT_EQ(run_program_of(table_command({"--result-prefix", "", "--max-tokens", "2"})).exit_code, 0);
+}
+
 TEST_F(RunProgram, WantsTheAdaptersThatAColumnNames) {
     write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,w5\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
