@@ -121,6 +121,7 @@ public:
     void disentangled_bias(const DisentangledBiasArgs& args) { run(&args); }
     void attention(const AttentionArgs& args) { run(&args); }
     void activation(const ActivationArgs& args) { run(&args); }
+    void scale(const ScaleArgs& args) { run(&args); }
     void unfold(const UnfoldArgs& args) { run(&args); }
     void activated_matmul(const ActivatedMatmulArgs& args) { run(&args); }
     void gather_rows(const GatherRowsArgs& args) { run(&args); }

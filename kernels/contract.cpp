@@ -224,6 +224,10 @@ void check(const DisentangledBiasArgs& args, const BegunStep& step) {
     }
 }
 
+void check_cap(const Checks& checks, const std::optional<float>& cap) {
+    CHECK(!cap || *cap > 0.0F, fmt::format("{}: cap is {}, which is not positive", checks.call, *cap));
+}
+
 void check(const AttentionArgs& args, const BegunStep& step) {
     const Checks checks = checks_of(args);
     checks.of_step(args.step, step);
@@ -235,6 +239,7 @@ void check(const AttentionArgs& args, const BegunStep& step) {
     checks.equal("out.rows", args.out.rows, "step.rows", args.step.rows);
     checks.equal("out.columns", args.out.columns, "heads * head_dim", args.heads * args.head_dim);
     if (args.window) checks.positive("window", *args.window);
+    check_cap(checks, args.cap);
     if (const Matrix& bias = args.bias_by_distance; bias.rows > 0) {
         checks.float32("bias_by_distance", bias);
         checks.equal("bias_by_distance.rows", bias.rows, "heads", args.heads);
@@ -262,6 +267,15 @@ void check(const ActivationArgs& args, const BegunStep&) {
     checks.equal("in.rows", args.in.rows, "out.rows", args.out.rows);
     checks.equal("in.columns", args.in.columns, args.gated ? "2 * out.columns" : "out.columns", args.out.columns * (args.gated ? 2 : 1));
     if (args.accumulate) checks.float32("out", args.out);
+}
+
+void check(const ScaleArgs& args, const BegunStep&) {
+    const Checks checks = checks_of(args);
+    checks.float32("out", args.out);
+    checks.float32("in", args.in);
+    checks.equal("out.rows", args.out.rows, "in.rows", args.in.rows);
+    checks.equal("out.columns", args.out.columns, "in.columns", args.in.columns);
+    check_cap(checks, args.cap);
 }
 
 void check(const UnfoldArgs& args, const BegunStep& step) {

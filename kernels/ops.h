@@ -141,6 +141,7 @@ struct AttentionArgs {
     std::int64_t head_dim = 0;
     float scale = 0.0F;
     AttentionMask mask = AttentionMask::causal;
+    std::optional<float> cap;            // a score x becomes cap * tanh(x / cap) before a bias is added; nullopt: it stays
     std::optional<std::int64_t> window;  // a token sees itself, the window - 1 before it and, if the mask is full, as many after it
     // For each head a bias of each distance from a token to one that it sees (MPNet): column d + `context` - 1 is of distance d, from
     // -(context - 1) to context - 1, where columns = 2 * context - 1. No rows: no bias.
@@ -160,6 +161,17 @@ struct ActivationArgs {
     Matrix out;               // [rows, width]
     Matrix in;                // [rows, gated ? 2 * width : width] float32
     bool accumulate = false;  // out += instead of out =; float32 only
+};
+
+// Rows multiplied by a number and, if a cap is given, kept within it: x becomes cap * tanh(x / cap). For embeddings, what a layer adds to
+// the residual, and logits.
+struct ScaleArgs {
+    static constexpr const char* op_name = "scale";
+    Matrix out;  // [rows, columns] float32; may be `in`, unless accumulate
+    Matrix in;   // the same
+    float scale = 1.0F;
+    std::optional<float> cap;
+    bool accumulate = false;  // out += instead of out =
 };
 
 // The inputs of a convolution over tokens as those of a matmul: each row's neighbours, from width / 2 rows before it to as many after it,
@@ -268,7 +280,7 @@ struct SampleArgs {
 
 // One call of an op. A new op is a struct above, an alternative here and a function of Backend.
 using Op = std::variant<const EmbedArgs*, const NormArgs*, const MatmulArgs*, const LoraArgs*, const GroupBiasArgs*, const RopeStoreArgs*,
-                        const DisentangledBiasArgs*, const AttentionArgs*, const ActivationArgs*, const UnfoldArgs*,
+                        const DisentangledBiasArgs*, const AttentionArgs*, const ActivationArgs*, const ScaleArgs*, const UnfoldArgs*,
                         const ActivatedMatmulArgs*, const GatherRowsArgs*, const PoolArgs*, const SampleArgs*>;
 inline const char* name_of(const Op& op) {
     return std::visit([](const auto* args) { return args->op_name; }, op);

@@ -334,6 +334,32 @@ void CpuBackend::execute(const ActivationArgs& args) {
     run_row_kernel(kernels_.activation, task, args.out, args.in.columns * 2);
 }
 
+void CpuBackend::execute(const ScaleArgs& args) {
+    const std::int64_t columns = args.in.columns;
+    const float factor = args.cap ? args.scale / *args.cap : args.scale;
+    const bool needs_scratch = args.cap && args.accumulate;
+    float* const scratch = row_scratch_.floats(needs_scratch ? pool_.threads() * columns : 0);
+    run_rows(args.out.rows, columns * (args.cap ? 6 : 2), [&](std::int64_t begin, std::int64_t end, int thread) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            const float* from = floats(args.in) + row * args.in.stride;
+            float* const to = floats(args.out) + row * args.out.stride;
+            float last = factor;
+            if (args.cap) {
+                float* const capped = needs_scratch ? scratch + thread * columns : to;
+                for (std::int64_t i = 0; i < columns; ++i) capped[i] = from[i] * factor;
+                kernels_.activation({.kind = Activation::tanh, .in = capped, .out = capped, .width = columns}, 0, 1);
+                from = capped;
+                last = *args.cap;
+            }
+            if (args.accumulate) {
+                for (std::int64_t i = 0; i < columns; ++i) to[i] += from[i] * last;
+            } else {
+                for (std::int64_t i = 0; i < columns; ++i) to[i] = from[i] * last;
+            }
+        }
+    });
+}
+
 void CpuBackend::execute(const UnfoldArgs& args) {
     const std::int64_t columns = args.in.columns;
     float* const scratch = row_scratch_.floats(pool_.threads() * args.out.columns);

@@ -62,6 +62,7 @@ private:
     void execute(const DisentangledBiasArgs& args);
     void execute(const AttentionArgs& args);
     void execute(const ActivationArgs& args);
+    void execute(const ScaleArgs& args);
     void execute(const UnfoldArgs& args);
     void execute(const ActivatedMatmulArgs& args);
     void execute(const GatherRowsArgs& args);

@@ -151,6 +151,8 @@ struct AttentionTask {
     std::int64_t head_dim = 0;
     std::int64_t value_stride = 0;  // elements per token in the values
     float scale = 0.0F;
+    bool has_cap = false;  // a score x becomes cap * tanh(x / cap)
+    float cap = 0.0F;
     const float* bias = nullptr;        // null, or of the first position and head: added to its scores of tokens 0, 1, …
     std::int64_t bias_stride = 0;       // from a head to the next
     std::int64_t bias_of_position = 0;  // from a position to the next

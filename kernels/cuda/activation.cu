@@ -1,4 +1,5 @@
-// Computes act(x) or act(gate) * up. Each block processes part of a row, for fp8 a whole row. Launched by graphs.cpp.
+// Computes act(x) or act(gate) * up, and scales and caps rows. Each block processes part of a row, for fp8 a whole row. Launched by
+// graphs.cpp.
 #include <type_traits>
 
 #include "kernels/cuda/device.h"
@@ -49,7 +50,29 @@ __global__ void __launch_bounds__(row_threads_max) activation_fp8(ActivationTask
     store_row<aligned, Fp8>(task.out, row, task.width, fours, shared_memory<RowScratch>(), Unchanged{});
 }
 
+template <bool aligned>
+__global__ void scale(ScaleTask task) {
+    const std::int64_t row = block().x;
+    const int i = part_column();
+    if (i >= task.columns) return;
+    float* const out = static_cast<float*>(task.out.data) + row * task.out.stride;
+    Floats x = load_four<aligned>(static_cast<const float*>(task.in.data) + row * task.in.stride, i, task.columns);
+    for (int k = 0; k < row_four; ++k) x.at[k] = task.has_cap ? task.cap * tanhf(x.at[k] * task.scale / task.cap) : x.at[k] * task.scale;
+    if (task.accumulate) {
+        const Floats sum = load_four<aligned>(out, i, task.columns);
+        for (int k = 0; k < row_four; ++k) x.at[k] += sum.at[k];
+    }
+    store_four<aligned>(out, i, task.columns, x);
+}
+
 }  // namespace
+
+void run_scale(const ScaleTask& task, cudaStream_t stream) {
+    const RowParts parts = row_parts(task.columns);
+    const Launch by_parts{.blocks = {task.rows, parts.blocks}, .threads = parts.threads, .shared_bytes = 0, .stream = stream};
+    choose_kernel<float>(task.out.format, are_aligned(task.columns, task.in, task.out),
+                         [&](auto, auto aligned) { launch(scale<aligned.value>, by_parts, task); });
+}
 
 void run_activation(const ActivationTask& task, cudaStream_t stream) {
     const RowParts parts = row_parts(task.width);

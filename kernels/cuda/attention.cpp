@@ -65,6 +65,8 @@ void CudaBackend::execute(const AttentionArgs& args) {
                          .heads = int_of(args.heads),
                          .head_dim = int_of(args.head_dim),
                          .scale = args.scale,
+                         .has_cap = args.cap.has_value(),
+                         .cap = args.cap.value_or(0.0F),
                          .window = static_cast<std::int32_t>(std::min(args.window.value_or(window_max), window_max)),
                          .cache = layer,
                          .work = planned.work,

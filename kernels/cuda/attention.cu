@@ -131,12 +131,12 @@ struct Sums {
 
 // Turns scores into weights, and rescales the span's sums so that the page's can be added.
 template <class T, int dims>
-__device__ void weigh(Scores& scores, const PageScales<T>& scales, int index, const WarpRows& rows, int window, float scale,
+__device__ void weigh(Scores& scores, const PageScales<T>& scales, int index, const WarpRows& rows, int window, const ScoreMap& map,
                       Sums<dims>& span) {
 #pragma unroll
     for (int n = 0; n < page / 8; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) scores[n][i] = scores[n][i] * scales.key_scale(index, token_begin_of_lane() + token_of(n, i)) * scale;
+        for (int i = 0; i < 4; ++i) scores[n][i] = map(scores[n][i] * scales.key_scale(index, token_begin_of_lane() + token_of(n, i)));
     }
     if (!rows.see_all_of(index * page, window)) {
 #pragma unroll
@@ -363,7 +363,7 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
             load_page_keys(keys, index + 1);
         }
         if (is_seen) {
-            weigh<T>(scores, shared, index, rows, task.window, task.scale * log2_e, span);
+            weigh<T>(scores, shared, index, rows, task.window, ScoreMap(task), span);
             add_values(shared, scores, sight.token_end - index * page, span);
         }
         if (Shared<T, head_dim, warps>::is_wide && ((index + 1) % span_pages == 0 || !another)) {
@@ -454,7 +454,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
                 if (!is_seen(index * page + token, position, task.window)) continue;
                 float score = 0.0F;
                 for (int d = 0; d < head_dim; ++d) score = fmaf(query[d], keys[token * head_dim + d], score);
-                scores[i] = score * task.scale * log2_e;
+                scores[i] = ScoreMap(task)(score);
                 largest = larger(largest, scores[i]);
             }
             const Factors f = factors(span.largest, warp_largest(largest));

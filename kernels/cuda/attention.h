@@ -14,6 +14,16 @@ constexpr int head_dim_max = 256;
 constexpr float nothing = -INFINITY;
 constexpr float log2_e = 1.44269504088896341F;
 
+// From a product of a query and a key to its score, in units of log 2.
+struct ScoreMap {
+    float scale;
+    bool has_cap;
+    float cap;
+
+    __device__ explicit ScoreMap(const AttentionTask& task) : scale(task.scale * log2_e), has_cap(task.has_cap), cap(task.cap * log2_e) {}
+    __device__ float operator()(float product) const { return has_cap ? cap * tanhf(product * scale / cap) : product * scale; }
+};
+
 // The largest score of a sum, in units of log 2, and the sum of its weights 2^(score - largest).
 struct Softmax {
     float largest = nothing;

@@ -261,12 +261,12 @@ void CudaBackend::execute(const EmbedArgs& args) {
 }
 
 void CudaBackend::execute(const NormArgs& args) {
-    CHECK(args.kind != NormKind::none && !args.in_place, no_pooling);
+    CHECK(!args.in_place, no_pooling);
     if (args.in.rows == 0) return;
-    launch(NormTask{.subtract_mean = args.kind == NormKind::layer,
+    launch(NormTask{.kind = args.kind,
                     .out = view_of(args.out),
                     .in = view_of(args.in),
-                    .weight = args.weight.data,
+                    .weight = args.weight.empty() ? nullptr : args.weight.data,
                     .bias = args.bias.empty() ? nullptr : args.bias.data,
                     .epsilon = args.epsilon,
                     .rows = int_of(rows_of(args.out, args.in)),
@@ -332,6 +332,18 @@ void CudaBackend::execute(const ActivationArgs& args) {
                           .in = view_of(args.in),
                           .rows = int_of(rows_of(args.out, args.in)),
                           .width = int_of(args.out.columns)});
+}
+
+void CudaBackend::execute(const ScaleArgs& args) {
+    if (args.out.rows == 0) return;
+    launch(ScaleTask{.out = view_of(args.out),
+                     .in = view_of(args.in),
+                     .scale = args.scale,
+                     .has_cap = args.cap.has_value(),
+                     .cap = args.cap.value_or(0.0F),
+                     .accumulate = args.accumulate,
+                     .rows = int_of(rows_of(args.out, args.in)),
+                     .columns = int_of(args.out.columns)});
 }
 
 void CudaBackend::execute(const PoolArgs&) { CHECK(false, no_pooling); }

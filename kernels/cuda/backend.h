@@ -67,6 +67,7 @@ private:
     void execute(const GatherRowsArgs& args);
     void execute(const PoolArgs& args);
     void execute(const DisentangledBiasArgs& args);
+    void execute(const ScaleArgs& args);
     void execute(const UnfoldArgs& args);
     void execute(const SampleArgs& args);
 

@@ -27,12 +27,13 @@ struct Run {
     void operator()(const RopeTask& task) const { run_rope(task, stream); }
     void operator()(const AttentionTask& task) const { run_attention(task, stream); }
     void operator()(const ActivationTask& task) const { run_activation(task, stream); }
+    void operator()(const ScaleTask& task) const { run_scale(task, stream); }
     void operator()(const GatherTask& task) const { run_gather(task, stream); }
     void operator()(const WidenTask& task) const { run_widen(task, stream); }
 };
 
-constexpr std::array names = {"embed",      "norm",      "matmul",     "lora",        "group_bias",
-                              "rope_store", "attention", "activation", "gather_rows", "lora"};
+constexpr std::array names = {"embed",     "norm",       "matmul", "lora",        "group_bias", "rope_store",
+                              "attention", "activation", "scale",  "gather_rows", "lora"};
 static_assert(names.size() == std::variant_size_v<Task>);
 
 // A step whose rows are each the first of a sequence; keys and values are not stored; the first rows sample.

@@ -13,8 +13,8 @@
 
 namespace lorry::kernels::cuda {
 
-using Task =
-    std::variant<EmbedTask, NormTask, MatmulTask, LoraTask, GroupBiasTask, RopeTask, AttentionTask, ActivationTask, GatherTask, WidenTask>;
+using Task = std::variant<EmbedTask, NormTask, MatmulTask, LoraTask, GroupBiasTask, RopeTask, AttentionTask, ActivationTask, ScaleTask,
+                          GatherTask, WidenTask>;
 // The library or our own kernel, whichever multiplies, and its scratch memory.
 struct Multiplier {
     LibraryMatmul* library = nullptr;  // null: our own kernel multiplies everything

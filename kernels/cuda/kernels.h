@@ -38,11 +38,11 @@ struct EmbedTask {
 void run_embed(const EmbedTask& task, cudaStream_t stream);
 
 struct NormTask {
-    bool subtract_mean = false;
+    NormKind kind = NormKind::rms;
     View out;
-    View in;  // float32
-    const float* weight = nullptr;
-    const float* bias = nullptr;  // null: no bias
+    View in;                        // float32
+    const float* weight = nullptr;  // null if the kind is none
+    const float* bias = nullptr;    // null: no bias
     float epsilon = 0.0F;
     int rows = 0;
     int columns = 0;
@@ -183,6 +183,8 @@ struct AttentionTask {
     int heads = 0;
     int head_dim = 0;
     float scale = 0.0F;
+    bool has_cap = false;  // a score x becomes cap * tanh(x / cap)
+    float cap = 0.0F;
     std::int32_t window = 0;  // without a window: at least the longest context
     KvLayer cache;
     const AttentionWork* work = nullptr;
@@ -201,6 +203,19 @@ struct ActivationTask {
     bool operator==(const ActivationTask&) const = default;
 };
 void run_activation(const ActivationTask& task, cudaStream_t stream);
+
+struct ScaleTask {
+    View out;  // float32
+    View in;   // float32
+    float scale = 1.0F;
+    bool has_cap = false;  // x becomes cap * tanh(x / cap)
+    float cap = 0.0F;
+    bool accumulate = false;
+    int rows = 0;
+    int columns = 0;
+    bool operator==(const ScaleTask&) const = default;
+};
+void run_scale(const ScaleTask& task, cudaStream_t stream);
 
 struct GatherTask {
     View out;

@@ -1,5 +1,5 @@
-// RMSNorm and LayerNorm of float32 rows. One block per row, which reads it once; the order of sums depends only on the row's width.
-// Launched by graphs.cpp.
+// RMSNorm and LayerNorm of float32 rows, or only their conversion. One block per row, which reads it once; the order of sums depends only
+// on the row's width. Launched by graphs.cpp.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"
@@ -21,8 +21,9 @@ __global__ void __launch_bounds__(row_threads_max) norm(NormTask task) {
     const auto* const in = static_cast<const float*>(task.in.data) + row * task.in.stride;
     const RowFours fours(columns, [&](int i) { return load_four<aligned>(in, i, columns); });
 
+    if (task.kind == NormKind::none) return store_row<aligned, Out>(task.out, row, columns, fours, shared.row, Unchanged{});
     float mean = 0.0F;
-    if (task.subtract_mean) {
+    if (task.kind == NormKind::layer) {
         float sum = 0.0F;
         fours.for_each([&](int i, const Floats& x) {
             for (int k = 0; k < row_four; ++k) {

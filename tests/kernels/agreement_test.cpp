@@ -143,6 +143,44 @@ TEST_P(Agreement, NormsOfAnyWidth) {
     }
 }
 
+// Pins: a cap before the scale, one that the sum gets instead of what is added, and places in rows that are not written.
+TEST_P(Agreement, ScaledAndCappedRowsOfAnyWidth) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    for (const auto& [columns, padding] : {Width{1, 3}, Width{20, 3}, Width{64, 4}, Width{577, 3}}) {
+        for (const std::optional<float> cap : {std::optional<float>(), std::optional(2.5F)}) {
+            for (const bool accumulates : {false, true}) {
+                SCOPED_TRACE(::testing::Message() << columns << " columns, cap " << cap.value_or(0.0F) << (accumulates ? ", added" : ""));
+                const Table x = normal(5, columns, 3.0);
+                const Table sum = normal(5, columns);
+                const Memory in(*backend_, x, Format::float32, padding);
+                const Memory out(*backend_, sum, Format::float32, padding);
+                backend_->scale({.out = out.matrix(), .in = in.matrix(), .scale = 0.75F, .cap = cap, .accumulate = accumulates});
+                Table want(5, columns);
+                for (std::size_t i = 0; i < want.data.size(); ++i) {
+                    const double scaled = x.data[i] * 0.75;
+                    want.data[i] = (accumulates ? sum.data[i] : 0.0) + (cap ? *cap * std::tanh(scaled / *cap) : scaled);
+                }
+                expect_close(out.read(), want, tolerance("activation", weights()));
+                EXPECT_TRUE(out.padding_is_untouched());
+                if (accumulates) continue;
+                backend_->scale({.out = in.matrix(), .in = in.matrix(), .scale = 0.75F, .cap = cap});
+                EXPECT_EQ(in.read().data, out.read().data) << "in place";
+            }
+        }
+    }
+}
+
+// Pins: rows that are only converted, which layers without a norm before them need (OLMo 2).
+TEST_P(Agreement, RowsWithoutANormAreConverted) {
+    const Table x = normal(3, 45, 2.0);
+    const Memory in(*backend_, x);
+    for (const Format format : GetParam().narrow_formats()) {
+        const Memory out(*backend_, 3, 45, format);
+        backend_->norm({.kind = NormKind::none, .out = out.matrix(), .in = in.matrix(), .weight = {}, .bias = {}});
+        expect_close(out.read(), stored_inputs(in.read(), format), tolerance("narrow", weights()));
+    }
+}
+
 TEST_P(Agreement, ActivationsOverTheirWholeRange) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     for (const auto kind :

@@ -142,6 +142,7 @@ protected:
                                .kv_heads = heads.kv_heads,
                                .head_dim = heads.head_dim,
                                .scale = static_cast<float>(heads.scale),
+                               .cap = heads.cap ? std::optional(static_cast<float>(*heads.cap)) : std::nullopt,
                                .window = heads.window,
                                .cache = cache,
                                .layer = layer,
@@ -267,6 +268,23 @@ TEST_P(AttentionTest, ARowIsTheSameBitForBitAloneBatchedChunkedAndDecoded) {
         }
         EXPECT_EQ(decoded, at_once);
     }
+}
+
+// Pins: scores that are capped after they were masked, or without their scale (Gemma 2).
+TEST_P(AttentionTest, CappedScoresAgreeWithTheReference) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    make({.heads = {.heads = 4, .kv_heads = 2, .head_dim = 24, .scale = 0.5, .window = 30, .cap = 1.5}}, {1, 50, 33});
+    const auto cache = poisoned_cache(*backend_);
+    std::vector<std::vector<std::vector<float>>> at_once;
+    step(*backend_, *cache, {{0, 0, 1}, {1, 0, 50}, {2, 0, 33}}, at_once);
+    for (std::size_t i = 0; i < sequences_.size(); ++i)
+        expect_close(table_of(at_once[i]), expected(sequences_[i]), tolerance(kind_of(*cache), weights()));
+    std::vector<std::vector<std::vector<float>>> chunked;
+    poison(*backend_, *cache);
+    step(*backend_, *cache, {{1, 0, 17}, {0, 0, 1}}, chunked);
+    step(*backend_, *cache, {{1, 17, 32}, {2, 0, 32}}, chunked);
+    step(*backend_, *cache, {{2, 32, 1}, {1, 49, 1}}, chunked);
+    EXPECT_EQ(chunked, at_once);
 }
 
 // Pins: many weights that each round to zero next to the heaviest, but together are as large.

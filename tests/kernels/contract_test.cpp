@@ -114,12 +114,9 @@ protected:
                                    .layer = 1,
                                    .step = two_.inputs};
     const ActivationArgs activation_{.gated = true, .out = matrix(2, 6), .in = matrix(2, 12)};
-    const ActivatedMatmulArgs activated_matmul_{.gated = true,
-                                                .out = matrix(2, 6),
-                                                .sums = matrix(2, 12),
-                                                .in = matrix(2, 8, Format::bfloat16),
-                                                .weight = weight_,
-                                                .bias = {}};
+    const ScaleArgs scale_{.out = matrix(2, 6), .in = matrix(2, 6)};
+    const ActivatedMatmulArgs activated_matmul_{
+        .gated = true, .out = matrix(2, 6), .sums = matrix(2, 12), .in = matrix(2, 8, Format::bfloat16), .weight = weight_, .bias = {}};
     const GatherRowsArgs gather_rows_{.out = matrix(1, 8), .in = matrix(2, 8), .step = two_.inputs};
     const std::vector<std::int32_t> positions_of_distance_{0, 1, 2};
     const DisentangledBiasArgs disentangled_bias_{.out = matrix(2, 32),
@@ -151,9 +148,9 @@ using ContractDeathTest = Contract;
 
 TEST_F(Contract, EveryOpOfItsOwnShapesPasses) {
     const std::array ops = {
-        Op(&embed_),     Op(&norm_),       Op(&matmul_),           Op(&lora_args_),   Op(&group_bias_),        Op(&rope_store_),
-        Op(&attention_), Op(&activation_), Op(&activated_matmul_), Op(&gather_rows_), Op(&disentangled_bias_), Op(&unfold_),
-        Op(&pool_),      Op(&sample_args_)};
+        Op(&embed_),     Op(&norm_),       Op(&matmul_),     Op(&lora_args_),        Op(&group_bias_),  Op(&rope_store_),
+        Op(&attention_), Op(&activation_), Op(&scale_),      Op(&activated_matmul_), Op(&gather_rows_), Op(&disentangled_bias_),
+        Op(&unfold_),    Op(&pool_),       Op(&sample_args_)};
     std::set<std::string> names;
     for (const Op& op : ops) {
         check(op);
@@ -265,6 +262,15 @@ TEST_F(ContractDeathTest, UnfoldHasAsManyNeighboursOnEitherSide) {
 TEST_F(ContractDeathTest, ActivationIsHalfAsWideAsGateAndUp) {
     const auto wide = with(activation_, [](auto& args) { args.in.columns = 11; });
     EXPECT_DEATH(check(&wide), "activation: in.columns is 11, but 2 . out.columns is 12");
+}
+
+TEST_F(ContractDeathTest, ScaleKeepsShapesAndCapsArePositive) {
+    const auto wide = with(scale_, [](auto& args) { args.in.columns = 5; });
+    EXPECT_DEATH(check(&wide), "scale: out.columns is 6, but in.columns is 5");
+    const auto capped = with(scale_, [](auto& args) { args.cap = 0.0F; });
+    EXPECT_DEATH(check(&capped), "scale: cap is 0, which is not positive");
+    const auto scores = with(attention_, [](auto& args) { args.cap = -1.0F; });
+    EXPECT_DEATH(check(&scores), "attention: cap is -1, which is not positive");
 }
 
 TEST_F(ContractDeathTest, GatherRowsTakesRowsThatThereAre) {

@@ -166,7 +166,8 @@ Table attention(const AttentionShape& shape, const Table& qkv) {
             for (std::int64_t token = first; token <= row; ++token) {
                 double score = 0.0;
                 for (std::int64_t d = 0; d < size; ++d) score += qkv.at(row, head * size + d) * qkv.at(token, k + d);
-                scores.push_back(score * shape.scale);
+                score *= shape.scale;
+                scores.push_back(shape.cap ? *shape.cap * std::tanh(score / *shape.cap) : score);
             }
             const std::vector<double> weights = log_softmax(scores);
             for (std::int64_t token = first; token <= row; ++token) {

@@ -50,6 +50,7 @@ struct AttentionShape {
     std::int64_t head_dim = 0;
     double scale = 1.0;
     std::optional<std::int64_t> window;
+    std::optional<double> cap;
 };
 // The q | k | v rows of one sequence after optional norms and rotation, with k and v rounded to `format` (for rows with scales, each head
 // separately; for int8_rows also q). rope [rows, cos | sin] may be empty.

@@ -26,7 +26,7 @@ struct Activate {
             const Floats cubic = V::fma(x * x * x, V::all(0.044715F), x);
             return x / (Math::exp(cubic * -1.59576912F) + 1.0F);
         } else if constexpr (kind == Activation::tanh) {
-            return 1.0F - 2.0F / (Math::exp(x * 2.0F) + 1.0F);
+            return Math::tanh(x);
         } else {
             return x < 0.0F ? Floats{} : x;  // keeps NaN
         }

@@ -102,8 +102,17 @@ struct AttentionPlan {
         for (std::int64_t i = 0; i < span.scores(); i += lanes) V::store(scores + i, V::load(scores + i) + V::load(bias + i));
     }
 
-    // Replaces the scores of tokens that the row does not see by -inf, and adds the bias to the others; returns the largest of these.
+    static void cap_scores(const AttentionTask& task, const Span& span, std::int64_t row) {
+        float* const scores = task.scores + row * task.score_stride;
+        const float inverse = 1.0F / task.cap;
+        for (std::int64_t i = 0; i < span.scores(); i += lanes)
+            V::store(scores + i, VectorMath<Isa>::tanh(V::load(scores + i) * inverse) * task.cap);
+    }
+
+    // Replaces the scores of tokens that the row does not see by -inf, caps the others and adds the bias to them; returns the largest of
+    // these.
     static float hide_unseen(const AttentionTask& task, const Span& span, std::int64_t row) {
+        if (task.has_cap) cap_scores(task, span, row);
         if (task.bias != nullptr) add_bias(task, span, row);
         const Sight sight = sight_of(task, row);
         float* const scores = task.scores + row * task.score_stride;
