@@ -92,7 +92,7 @@ void Batch::add_rows(Model& model, BatchEntry& entry) {
             tokens_.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
         }
         positions_.push_back(static_cast<std::int32_t>(position));
-        rope_rows_.push_back(model.rope_row(position, sequence.prompt_tokens()));
+        rope_rows_.push_back(model.rope_row(position, sequence.rope_length));
     }
     if (const auto& types = sequence.request().token_types; !types.empty()) {
         token_types_.resize(static_cast<std::size_t>(row_begin), 0);

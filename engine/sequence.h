@@ -71,6 +71,7 @@ public:
     Queued queued;
     std::int64_t launched() const { return computed + queued.rows; }
     std::vector<BlockId> blocks;
+    std::optional<std::int64_t> rope_length;  // Model::rope_length
     const std::uint64_t arrival;
     bool running = false;              // in the running set; false: it waits
     const Adapter* adapter = nullptr;  // pinned while running

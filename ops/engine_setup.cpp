@@ -289,6 +289,7 @@ std::string EngineSetup::describe() const {
     }
     if (!device.matmuls.empty()) rows.push_back({"  matmuls", device.matmuls});
     if (config.head_untied) rows.push_back({"  warning", std::string(head_untied_remark)});
+    for (const std::string& part : config.skipped_parts) rows.push_back({"  warning", part + std::string(part_skipped_remark)});
     return show_table(rows);
 }
 

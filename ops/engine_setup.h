@@ -46,6 +46,9 @@ inline constexpr std::string_view head_untied_remark =
     "config.json ties the head to the embedding, but lm_head.weight differs from it and is used, as in transformers; set "
     "tie_word_embeddings to false";
 
+// The same for each of config.skipped_parts, after its name.
+inline constexpr std::string_view part_skipped_remark = " describes a part of the model that Lorry does not run; its text part runs";
+
 // What --dtype, --quantize and --kv-dtype ask for, of either device.
 kernels::StorageOptions storage_options(const Settings& settings);
 // The same, --isa and --threads.

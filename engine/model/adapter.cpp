@@ -125,10 +125,10 @@ private:
 
     void replace(const LinearModule& module, const Tensor& weight, const Tensor* bias) {
         std::vector<std::unique_ptr<std::byte[]>> aligned;
-        const kernels::WeightPart part = weight_part(weight, module.out_features, module.in_features, module.transposed, aligned);
+        const kernels::WeightPart part = weight_of(model_.config(), module, weight, module.in_features, aligned);
         ReplacedLinear replaced{
             .weight = packer_.pack_weight({&part, 1}, role_of(module.projection)), .bias = {}, .out_begin = module.out_begin};
-        if (bias != nullptr) replaced.bias = vectors_.add(to_float(*bias));
+        if (bias != nullptr) replaced.bias = vectors_.add(bias_of(model_.config(), module, *bias));
         AdapterProjection& projection = projection_of(module);
         if (module.out_features == out_features_of(model_.config(), module.projection)) {
             projection.whole = std::move(replaced);
@@ -143,6 +143,13 @@ private:
         replace(*lora.module, *lora.base_weight, bias);
     }
 
+    // B is stored [out, rank], also where the module is transposed.
+    kernels::WeightPart weight_of_b(const LoraMatch& lora, std::vector<std::unique_ptr<std::byte[]>>& aligned) const {
+        LinearModule module = *lora.module;
+        module.transposed = false;
+        return weight_of(model_.config(), module, *lora.b, lora.b->shape.back(), aligned);
+    }
+
     void pack_loras(const std::vector<LoraMatch>& loras) {
         std::vector<std::unique_ptr<std::byte[]>> aligned;
         std::vector<kernels::LoraPart> parts;
@@ -150,7 +157,7 @@ private:
             const LinearModule& module = *loras[i].module;
             const std::int64_t rank = loras[i].a->shape.front();
             parts.push_back({.a = weight_part(*loras[i].a, rank, module.in_features, false, aligned),
-                             .b = weight_part(*loras[i].b, module.out_features, rank, false, aligned),
+                             .b = weight_of_b(loras[i], aligned),
                              .scale = loras[i].scale,
                              .out_begin = module.out_begin});
             // Modules of one projection are adjacent.
@@ -171,14 +178,14 @@ private:
         };
         std::vector<Change> changes;
         for (const BiasMatch& trained : match.biases) {
-            std::vector<float> values = to_float(*trained.bias);
-            const std::vector<float> base = to_float(tensor_of(model_, trained.module->path + ".bias"));
+            std::vector<float> values = bias_of(model_.config(), *trained.module, *trained.bias);
+            const std::vector<float> base = bias_of(model_.config(), *trained.module, tensor_of(model_, trained.module->path + ".bias"));
             std::transform(values.begin(), values.end(), base.begin(), values.begin(), std::minus<>());
             changes.push_back({trained.module, std::move(values)});
         }
         for (const LoraMatch& lora : match.loras) {
             if (lora.bias == nullptr) continue;
-            std::vector<float> values = to_float(*lora.bias);
+            std::vector<float> values = bias_of(model_.config(), *lora.module, *lora.bias);
             for (float& value : values) value *= lora.scale;
             changes.push_back({lora.module, std::move(values)});
         }
@@ -199,8 +206,8 @@ private:
 
     void add_norm(const SavedNormMatch& match) {
         const NormModule& module = *match.module;
-        Norm norm{.weight = vectors_.add(to_float(match.weight != nullptr ? *match.weight : tensor_of(model_, module.path + ".weight"))),
-                  .bias = {}};
+        const Tensor& weight = match.weight != nullptr ? *match.weight : tensor_of(model_, module.path + ".weight");
+        Norm norm{.weight = vectors_.add(norm_weight_of(model_.config(), weight)), .bias = {}};
         if (match.bias != nullptr) norm.bias = vectors_.add(to_float(*match.bias));
         norms_[static_cast<std::size_t>(module.layer) * norm_sites + static_cast<std::size_t>(module.site)] = norm;
     }

@@ -38,6 +38,7 @@ public:
         return value == nullptr || value->is_null() ? nullptr : value;
     }
     bool has(std::string_view key) const { return object_.find(key) != nullptr; }
+    const std::string& file() const { return file_; }
     const schema::Json::Object& members() const { return *object_.as_object(); }
 
     [[noreturn]] void refuse(std::string_view key, std::string_view advice) const {

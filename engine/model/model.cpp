@@ -33,15 +33,16 @@ public:
           attended_(backend, rows_max, config().heads * config().head_dim),
           gate_up_(backend, rows_max, out_features_of(config(), Projection::gate_up)),
           activated_(backend, rows_max, config().intermediate),
+          added_(backend, adds_directly() ? 0 : rows_max, config().hidden),
           sampled_residual_(backend, pools_ ? rows_max : sample_rows_max, config().hidden),
           sampled_attended_(backend, pools_ ? rows_max : sample_rows_max, config().heads * config().head_dim),
           logits_(backend, config().has_vocabulary_head() ? sample_rows_max : 0, config().vocabulary),
           convolved_(backend, config().convolution ? rows_max : 0, config().hidden),
           unfolded_(backend, config().convolution ? rows_max : 0,
                     config().convolution ? config().convolution->width * config().hidden : 0) {
-        if (config().window_rope_theta) {
+        if (config().window_rope) {
             ModelConfig of_windows = config();
-            of_windows.rope.theta = *config().window_rope_theta;
+            of_windows.rope = *config().window_rope;
             window_rope_.emplace(of_windows, backend, rows_max);
         }
         if (pools_) readout_.emplace(parts_, backend, rows_max);
@@ -56,11 +57,13 @@ public:
     std::size_t weight_bytes() const override;
     std::size_t step_bytes(std::int64_t rows, std::int64_t sample_rows) const override;
 
-    std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) override {
-        if (window_rope_) window_rope_->row(position, prompt_tokens);  // a rope of one theta has the same rows
-        return rope_.row(position, prompt_tokens);
+    std::optional<std::int64_t> rope_length(std::int64_t prompt_tokens, std::int64_t tokens_max) const override {
+        return rope_length_of(config().rope, prompt_tokens, tokens_max);
     }
-    bool kv_depends_on_prompt_length(std::int64_t prompt_tokens) const override { return rope_.depends_on_prompt_length(prompt_tokens); }
+    std::int32_t rope_row(std::int64_t position, std::optional<std::int64_t> rope_length) override {
+        if (window_rope_) window_rope_->row(position, rope_length);  // which has the same rows: neither depends on the length
+        return rope_.row(position, rope_length);
+    }
 
     bool pools() const override { return pools_; }
     std::shared_ptr<const Labels> labels_for(PoolingTask task, const Adapter* adapter) const override {
@@ -75,6 +78,21 @@ private:
     void convolve(const kernels::StepInputs& step, const Matrix& embedded);
     void add_convolution(const Site& site, const Matrix& residual);
     Matrix activate(const Layer& layer, const Site& site, const Matrix& residual);
+    // What attention or the MLP adds to the residual.
+    struct Addition {
+        const Site& site;
+        Projection projection;
+        const Linear& linear;
+        NormSite norm_site;
+        const Norm& norm;  // of the projection's output; without a weight: none
+        Matrix residual;
+        Matrix in;
+        const kernels::PackedWeight* next = nullptr;
+    };
+    void add(const Addition& addition);
+    bool adds_directly() const { return config().names->attention_out_norm == nullptr && config().residual_scale == 1.0; }
+    void normalize_whole(const Layer& layer, const Matrix& qkv);
+    void multiply(const Matrix& rows, double scale);
     Matrix gather(const Activation& to, const Matrix& from, const kernels::StepInputs& step);
     Matrix embed(const kernels::StepInputs& step, const Site& site);
     Matrix read_out(const ForwardArgs& args, const Site& site, const Matrix& residual);
@@ -109,6 +127,7 @@ private:
     const Activation attended_;
     const Activation gate_up_;
     const Activation activated_;
+    const Activation added_;  // to the residual, before its norm and scale; without rows where there are none
     const Activation sampled_residual_;
     const Activation sampled_attended_;
     const Activation logits_;
@@ -143,29 +162,53 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
                 residual = gather(sampled_residual_, residual, step);
             }
         }
-        ops_.project({.site = site,
-                      .projection = Projection::output,
-                      .weight = *layer.output.weight,
-                      .bias = layer.output.bias,
-                      .out = residual,
-                      .in = attended,
-                      .accumulate = true,
-                      .next = layer.gate_up.weight.get()});
+        Matrix activated;
+        if (config().is_parallel) activated = activate(layer, site, residual);
+        add({.site = site,
+             .projection = Projection::output,
+             .linear = layer.output,
+             .norm_site = NormSite::attention_out,
+             .norm = layer.attention_out_norm,
+             .residual = residual,
+             .in = attended,
+             .next = layer.gate_up.weight.get()});
 
-        const Matrix activated = activate(layer, site, residual);
-        ops_.project({.site = site,
-                      .projection = Projection::down,
-                      .weight = *layer.down.weight,
-                      .bias = layer.down.bias,
-                      .out = residual,
-                      .in = activated,
-                      .accumulate = true,
-                      .next = is_last ? vocabulary_head() : (&layer + 1)->qkv.weight.get()});
+        if (!config().is_parallel) activated = activate(layer, site, residual);
+        add({.site = site,
+             .projection = Projection::down,
+             .linear = layer.down,
+             .norm_site = NormSite::mlp_out,
+             .norm = layer.mlp_out_norm,
+             .residual = residual,
+             .in = activated,
+             .next = is_last ? vocabulary_head() : (&layer + 1)->qkv.weight.get()});
         if (is_convolved) add_convolution(site, residual);
         ++site.layer;
     }
     site.layer = 0;
     return read_out(args, site, residual);
+}
+
+// Where what is added has no norm and no scale, the projection adds it.
+void Transformer::add(const Addition& addition) {
+    const bool is_direct = adds_directly();
+    const Matrix added = is_direct ? addition.residual : added_.view(addition.residual.rows);
+    ops_.project({.site = addition.site,
+                  .projection = addition.projection,
+                  .weight = *addition.linear.weight,
+                  .bias = addition.linear.bias,
+                  .out = added,
+                  .in = addition.in,
+                  .accumulate = is_direct,
+                  .next = addition.next});
+    if (is_direct) return;
+    if (!addition.norm.weight.empty())
+        ops_.normalize({.site = addition.site, .norm_site = addition.norm_site, .base = addition.norm, .out = added, .in = added});
+    backend_.scale({.out = addition.residual, .in = added, .scale = static_cast<float>(config().residual_scale), .accumulate = true});
+}
+
+void Transformer::multiply(const Matrix& rows, double scale) {
+    if (scale != 1.0) backend_.scale({.out = rows, .in = rows, .scale = static_cast<float>(scale)});
 }
 
 // Tokens, positions and types, and what makes them as wide as the hidden states. Returns [rows, hidden], the first layer's input.
@@ -176,6 +219,7 @@ Matrix Transformer::embed(const kernels::StepInputs& step, const Site& site) {
     const Matrix embedded = projection == nullptr ? residual : embedded_.view(step.rows);
     backend_.embed(
         {.out = embedded, .tokens = *weights.tokens, .positions = weights.positions.get(), .types = weights.types.get(), .step = step});
+    multiply(embedded, config().embedding_scale);
     if (projection == nullptr) return residual;
     const Matrix in = normed_.view_of(step.rows, embedded.columns, projection->input_format());
     ops_.normalize({.site = site, .norm_site = NormSite::embedding, .base = weights.embedding_norm, .out = in, .in = embedded});
@@ -230,7 +274,7 @@ Matrix Transformer::read_out(const ForwardArgs& args, const Site& site, const Ma
     return logits;
 }
 
-// Final norm and the vocabulary's head, before which a masked language model has a hidden layer.
+// Final norm and the vocabulary's head, before which a masked language model has a hidden layer; then the scale and the cap of logits.
 void Transformer::score_vocabulary(const Site& site, const Matrix& residual, const Matrix& logits) {
     const ModelWeights& weights = parts_.weights;
     const bool has_hidden_layer = weights.before_head.linear.weight != nullptr;
@@ -239,6 +283,29 @@ void Transformer::score_vocabulary(const Site& site, const Matrix& residual, con
     ops_.normalize({.site = site, .norm_site = NormSite::final, .base = weights.final_norm, .out = normed, .in = residual});
     if (has_hidden_layer) readout_->run_hidden_layer(weights.before_head, normed, head_in);
     ops_.project({.site = site, .projection = Projection::head, .weight = head(), .bias = weights.head_bias, .out = logits, .in = head_in});
+    if (config().logit_cap) {
+        backend_.scale({.out = logits,
+                        .in = logits,
+                        .scale = static_cast<float>(config().logit_scale),
+                        .cap = static_cast<float>(*config().logit_cap)});
+    } else {
+        multiply(logits, config().logit_scale);
+    }
+}
+
+// Queries and keys, where one norm covers all heads.
+void Transformer::normalize_whole(const Layer& layer, const Matrix& qkv) {
+    const auto normalize = [&](std::int64_t begin, const kernels::Vector& weight) {
+        const Matrix part = qkv.slice_columns(begin, weight.size);
+        backend_.norm({.kind = kernels::NormKind::rms,
+                       .out = part,
+                       .in = part,
+                       .weight = weight,
+                       .bias = {},
+                       .epsilon = static_cast<float>(config().norm_epsilon)});
+    };
+    normalize(0, layer.q_norm);
+    normalize(layer.q_norm.size, layer.k_norm);
 }
 
 // Norm, q|k|v, positions, KV cache, attention. Returns [rows, heads * head_dim], the input of the output projection.
@@ -257,13 +324,15 @@ Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::
                   .next = layer.output.weight.get()});
     const std::int64_t cache_layer = config().is_encoder ? 0 : site.layer;
     const RopeTable& rope = layer.window && window_rope_ ? *window_rope_ : rope_;
+    const bool is_whole = config().qk_norm == QkNorm::whole;
+    if (is_whole) normalize_whole(layer, qkv);
     backend_.rope_store({.qkv = qkv,
                          .heads = config().heads,
                          .kv_heads = config().kv_heads,
                          .head_dim = config().head_dim,
-                         .rope_table = rope.matrix(),
-                         .q_norm = layer.q_norm,
-                         .k_norm = layer.k_norm,
+                         .rope_table = layer.rotates ? rope.matrix() : Matrix{},
+                         .q_norm = is_whole ? kernels::Vector{} : layer.q_norm,
+                         .k_norm = is_whole ? kernels::Vector{} : layer.k_norm,
                          .norm_epsilon = static_cast<float>(config().norm_epsilon),
                          .cache = cache,
                          .layer = cache_layer,
@@ -275,6 +344,7 @@ Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::
                         .head_dim = config().head_dim,
                         .scale = layer.attention_scale,
                         .mask = config().is_encoder ? kernels::AttentionMask::full : kernels::AttentionMask::causal,
+                        .cap = config().attention_cap ? std::optional(static_cast<float>(*config().attention_cap)) : std::nullopt,
                         .window = layer.window,
                         .bias_by_distance = distance_bias(),
                         .bias_by_token = disentangled_ ? disentangled_->run(layer, site, step, qkv) : Matrix{},
@@ -306,7 +376,11 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
     const Matrix gate_up = gate_up_.view(residual.rows);
     const Matrix activated = activated_.view(residual.rows, layer.down.weight->input_format());
     const Linear& linear = layer.gate_up;
-    ops_.normalize({.site = site, .norm_site = NormSite::mlp, .base = layer.mlp_norm, .out = in, .in = residual});
+    ops_.normalize({.site = site,
+                    .norm_site = config().shares_norm ? NormSite::attention : NormSite::mlp,
+                    .base = config().shares_norm ? layer.attention_norm : layer.mlp_norm,
+                    .out = in,
+                    .in = residual});
     // Of an adapter's changes, only low-rank updates can be applied between a matmul and the activation of its outputs.
     lora_groups_.clear();
     bool is_low_rank = true;

@@ -82,12 +82,14 @@ public:
     virtual const ModelLayout& layout() const;
     virtual const Checkpoint& checkpoint() const;
 
-    // The rope table's row for the token at `position` of a sequence whose prompt had prompt_tokens tokens (the prompt as submitted, also
-    // after a preemption). The row stays valid for the next 2 * rows_max calls. See rope.h.
-    virtual std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) = 0;
-    // True if the KV entries of a prompt of this length are valid only for prompts of the same length (dynamic NTK beyond the original
-    // context). Prompts of different lengths must not share such blocks.
-    virtual bool kv_depends_on_prompt_length(std::int64_t prompt_tokens) const = 0;
+    // The length of a sequence that its rope's frequencies are for, where they are not those of all sequences: with dynamic NTK that of a
+    // prompt beyond the original context, with longrope any beyond it if the prompt and what may follow (tokens_max together) exceed it.
+    // Fixed when a request is admitted. Sequences of different lengths must not share KV blocks.
+    virtual std::optional<std::int64_t> rope_length(std::int64_t /*prompt_tokens*/, std::int64_t /*tokens_max*/) const {
+        return std::nullopt;
+    }
+    // The rope table's row for the token at `position` of a sequence. The row stays valid for the next 2 * rows_max calls. See rope.h.
+    virtual std::int32_t rope_row(std::int64_t position, std::optional<std::int64_t> rope_length) = 0;
 
     // Whether the device has kernels for pooling and for heads other than the vocabulary's.
     virtual bool pools() const { return true; }

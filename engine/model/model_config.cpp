@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <stdexcept>
 
 #include "engine/files.h"
@@ -13,6 +14,7 @@
 #include "engine/model/model_families.h"
 #include "engine/model/model_heads.h"
 #include "engine/model/relative_positions.h"
+#include "engine/model/rope_config.h"
 #include "engine/model/sentence_config.h"
 
 namespace lorry::engine {
@@ -27,15 +29,8 @@ struct FormatName {
 constexpr std::array formats = {FormatName{"float32", kernels::Format::float32}, FormatName{"float16", kernels::Format::float16},
                                 FormatName{"bfloat16", kernels::Format::bfloat16}};
 
-struct RopeName {
-    std::string_view name;
-    RopeConfig::Kind kind;
-};
-constexpr std::array rope_names = {RopeName{"default", RopeConfig::Kind::standard}, RopeName{"linear", RopeConfig::Kind::linear},
-                                   RopeName{"dynamic", RopeConfig::Kind::dynamic}, RopeName{"llama3", RopeConfig::Kind::llama3},
-                                   RopeName{"yarn", RopeConfig::Kind::yarn}};
-
-// Keys that change what the model computes in ways that Lorry does not support. null and the harmless value are accepted.
+// Keys that change what the model computes in ways that Lorry does not support, except for families that read them. null and the harmless
+// value are accepted.
 struct Refusal {
     const char* key;
     const char* harmless;  // as JSON text
@@ -62,6 +57,13 @@ constexpr std::array refusals = {
     Refusal{"num_experts_per_tok", "null", "mixtures of experts are not supported"},
     Refusal{"attention_chunk_size", "null", "chunked attention is not supported"},
     Refusal{"vision_config", "null", "only text models are supported"},
+    Refusal{"query_pre_attn_scalar", "null", "only scores scaled by 1/sqrt(head_dim) are supported"},
+    Refusal{"no_rope_layers", "null", "layers without rope are not supported"},
+    Refusal{"no_rope_layer_interval", "null", "layers without rope are not supported"},
+    Refusal{"use_bidirectional_attention", "false", "only causal attention is supported"},
+    Refusal{"use_qk_norm", "false", "norms of queries and keys are not supported"},
+    Refusal{"qk_layernorm", "false", "norms of queries and keys are not supported"},
+    Refusal{"clip_qkv", "null", "clipped queries, keys and values are not supported"},
 };
 
 // Larger sizes mean a broken file. The product of two of them fits into 64 bits.
@@ -78,106 +80,35 @@ const FamilyTraits& family_of(const Section& config) {
     config.refuse("model_type", "supported: " + known);
 }
 
-// json: a value without members. Numbers are compared by value: 1 equals 1.0.
-bool is_equal(const Json& value, std::string_view json) {
-    const Json other = *Json::parse(json);
-    return value.is_number() ? value.as_number() == other.as_number() : value.dump() == json;
+// The keys of a config with parts that describe those which are not the text's.
+std::vector<std::string> other_parts_of(const Json& root) {
+    std::vector<std::string> out;
+    for (const char* key : {"vision_config", "audio_config"}) {
+        if (root.find(key) != nullptr) out.emplace_back(key);
+    }
+    return out;
 }
 
-void refuse_what_we_do_not_compute(const Section& config) {
+// The keys under text_config, with those outside it that describe the whole checkpoint, such as architectures and dtype.
+Json text_part_of(const Json& root, const std::string& file) {
+    const Section whole(root, file);
+    const Json* const text = whole.find("text_config");
+    if (text == nullptr || !text->is_object()) whole.refuse("text_config", "it must be an object with the keys of the text model");
+    Json out = *text;
+    const std::vector<std::string> others = other_parts_of(root);
+    for (const auto& [key, value] : *root.as_object()) {
+        if (key == "text_config" || std::ranges::find(others, key) != others.end()) continue;
+        if (key == "architectures" || out.find(key) == nullptr) out.set(key, value);
+    }
+    return out;
+}
+
+void refuse_what_we_do_not_compute(const Section& config, const FamilyTraits& traits) {
     for (const Refusal& refusal : refusals) {
+        if (std::ranges::find(traits.reads, refusal.key) != traits.reads.end()) continue;
         const Json* value = config.find(refusal.key);
         if (value != nullptr && !is_equal(*value, refusal.harmless)) config.refuse(refusal.key, refusal.advice);
     }
-}
-
-// Reads both generations of keys: rope_theta + rope_scaling {"type" | "rope_type", …}, and rope_parameters {"rope_type", "rope_theta", …}.
-RopeConfig read_rope(const Section& config, const std::string& file, std::int64_t max_positions) {
-    RopeConfig rope;
-    constexpr double theta_max = 1e12;
-    rope.theta = config.real("rope_theta", 10000.0, 1.0, theta_max);
-    const Json* scaling = config.find("rope_scaling");
-    const bool old = scaling != nullptr && !(scaling->is_object() && scaling->as_object()->empty());
-    const char* path = old ? "rope_scaling" : "rope_parameters";
-    const Json* found = config.find(path);
-    rope.kind = RopeConfig::Kind::standard;
-    if (found == nullptr) return rope;
-
-    const Section parameters(*found, file, path);
-    rope.kind = parameters.one_of(rope_names, parameters.find("rope_type") != nullptr ? "rope_type" : "type", "default").kind;
-    static constexpr std::array<std::string_view, 15> known = {"type",
-                                                               "rope_type",
-                                                               "rope_theta",
-                                                               "factor",
-                                                               "original_max_position_embeddings",
-                                                               "low_freq_factor",
-                                                               "high_freq_factor",
-                                                               "beta_fast",
-                                                               "beta_slow",
-                                                               "attention_factor",
-                                                               "mscale",
-                                                               "mscale_all_dim",
-                                                               "truncate",
-                                                               "partial_rotary_factor",
-                                                               "finetuned"};
-    for (const auto& [key, value] : parameters.members()) {
-        const bool is_known = std::find(known.begin(), known.end(), key) != known.end();
-        if (!is_known && !value.is_null()) parameters.refuse(key, "the key is unknown");
-    }
-    if (const Json* partial = parameters.find("partial_rotary_factor"); partial != nullptr && !is_equal(*partial, "1")) {
-        parameters.refuse("partial_rotary_factor", "only models that rotate whole heads are supported");
-    }
-    rope.theta = parameters.real("rope_theta", rope.theta, 1.0, theta_max);
-    if (rope.kind == RopeConfig::Kind::standard) return rope;
-
-    // A top-level original_max_position_embeddings takes precedence over the one in the object.
-    rope.original_max_positions =
-        config.integer("original_max_position_embeddings",
-                       parameters.integer("original_max_position_embeddings", max_positions, 1, size_max), 1, size_max);
-    // Dynamic scaling starts at max_position_embeddings, whatever the original was.
-    if (rope.kind == RopeConfig::Kind::dynamic) rope.original_max_positions = max_positions;
-    std::optional<double> factor_default;
-    if (rope.kind == RopeConfig::Kind::yarn)
-        factor_default = static_cast<double>(max_positions) / static_cast<double>(rope.original_max_positions);
-    rope.factor = parameters.real("factor", factor_default, 1.0, 1e6);
-    if (rope.kind == RopeConfig::Kind::yarn && rope.theta <= 1.0)
-        (parameters.has("rope_theta") ? parameters : config).refuse("rope_theta", "yarn divides by its logarithm: it must be above 1");
-    const bool llama3 = rope.kind == RopeConfig::Kind::llama3;
-    rope.low_freq_factor = parameters.real("low_freq_factor", llama3 ? std::nullopt : std::optional(1.0), 1e-6, 1e6);
-    rope.high_freq_factor = parameters.real("high_freq_factor", llama3 ? std::nullopt : std::optional(4.0), 1e-6, 1e6);
-    if (llama3 && rope.high_freq_factor <= rope.low_freq_factor)
-        parameters.refuse("high_freq_factor", "it must be larger than low_freq_factor");
-    const auto beta = [&](const char* key, double absent) {
-        const double value = parameters.real(key, absent, 0.0, 1e6);
-        if (value != 0.0 && value < 1e-6) parameters.refuse(key, "it must be 0 or a number from 1e-06 on");
-        return value == 0.0 ? absent : value;
-    };
-    rope.beta_fast = beta("beta_fast", rope.beta_fast);
-    rope.beta_slow = beta("beta_slow", rope.beta_slow);
-    rope.attention_factor = parameters.optional_real("attention_factor", 0.0, 1e6);
-    rope.mscale = parameters.optional_real("mscale", 0.0, 1e6);
-    rope.mscale_all_dim = parameters.optional_real("mscale_all_dim", 0.0, 1e6);
-    rope.truncate = parameters.boolean("truncate", true);
-    return rope;
-}
-
-// The longest sequence in tokens. The scaled kinds go beyond the context that the base model was trained with.
-std::int64_t scaled_positions(const Section& config, const RopeConfig& rope, std::int64_t max_positions) {
-    const auto scaled = [&](std::int64_t positions) {
-        const double tokens = static_cast<double>(positions) * rope.factor;
-        if (tokens <= static_cast<double>(size_max)) return static_cast<std::int64_t>(tokens);
-        config.refuse(config.find("rope_scaling") != nullptr ? "rope_scaling" : "rope_parameters",
-                      fmt::format("its factor gives a context of more than {} tokens", size_max));
-    };
-    switch (rope.kind) {
-        case RopeConfig::Kind::none:
-        case RopeConfig::Kind::standard:
-        case RopeConfig::Kind::llama3: return max_positions;
-        case RopeConfig::Kind::linear:
-        case RopeConfig::Kind::dynamic: return scaled(max_positions);
-        case RopeConfig::Kind::yarn: return std::max(max_positions, scaled(rope.original_max_positions));
-    }
-    CHECK(false, "every kind of rope has a context limit");
 }
 
 // The names in layer_types, one for each layer; none if the key is absent.
@@ -196,24 +127,30 @@ std::vector<std::string> read_layer_types(const Section& config, std::int64_t la
     return out;
 }
 
-std::vector<std::optional<std::int64_t>> read_windows(const Section& config, Windows windows, std::int64_t layers) {
+std::vector<std::optional<std::int64_t>> read_windows(const Section& config, const FamilyTraits& traits, const ModelConfig& model) {
+    const std::int64_t layers = model.layers;
+    const Windows windows = traits.windows;
     std::vector<std::optional<std::int64_t>> out(static_cast<std::size_t>(layers));
     const std::vector<std::string> types = read_layer_types(config, layers);
-    // The window is 4,096 if the key is absent, and there is none if it is null (Mistral).
+    // There is no window if the key is null (Mistral).
     std::optional<std::int64_t> window;
-    const bool on = windows == Windows::all || (windows == Windows::from_layer && config.boolean("use_sliding_window", false));
-    if (on && !(config.has("sliding_window") && config.find("sliding_window") == nullptr)) {
-        window = config.integer("sliding_window", 4096, 1, size_max);
-    }
+    const bool has_switch = windows == Windows::from_layer || windows == Windows::without_rope;
+    const bool on = has_switch ? config.boolean("use_sliding_window", false) : windows != Windows::none;
+    const bool is_null = config.has("sliding_window") && config.find("sliding_window") == nullptr;
+    if (on && !is_null && (traits.window_default || config.has("sliding_window")))
+        window = config.integer("sliding_window", traits.window_default, 1, size_max);
     const std::int64_t first = windows == Windows::from_layer ? config.integer("max_window_layers", 28, 0, size_max) : 0;
+    const std::int64_t every =
+        windows == Windows::by_pattern ? config.integer("sliding_window_pattern", traits.window_pattern, 1, size_max) : layers + 1;
     for (std::int64_t layer = 0; layer < layers; ++layer) {
-        bool sliding = layer >= first;
+        bool sliding = windows == Windows::without_rope ? !model.rotates(layer) : layer >= first && (layer + 1) % every != 0;
         if (!types.empty()) {
             const bool asked = types[static_cast<std::size_t>(layer)] == "sliding_attention";
             if (asked && !window)
                 config.refuse("layer_types",
                               "sliding_attention requires sliding_window, and use_sliding_window = true if the family has that key");
-            if (windows != Windows::from_layer && asked != window.has_value()) {
+            const bool is_uniform = windows == Windows::all || windows == Windows::none;
+            if (is_uniform && asked != window.has_value()) {
                 config.refuse("layer_types", "this family requires the same window in all layers");
             }
             sliding = asked;
@@ -236,41 +173,23 @@ std::vector<std::optional<std::int64_t>> read_alternating_windows(const Section&
     return out;
 }
 
-// The theta of the layers of one type, from either generation of keys: rope_parameters {TYPE: {"rope_theta"}}, or a key of its own.
-double read_theta(const Section& config, const std::string& file, const char* type, const char* old_key, double absent) {
-    constexpr double theta_max = 1e12;
-    if (config.find("rope_scaling") != nullptr) config.refuse("rope_scaling", "scaled rope is not supported for this model_type");
-    const double theta = config.real(old_key, absent, 1.0, theta_max);
-    const Json* all = config.find("rope_parameters");
-    if (all == nullptr) return theta;
-    const Json* one = Section(*all, file, "rope_parameters").find(type);
-    if (one == nullptr) return theta;
-    const Section parameters(*one, file, std::string("rope_parameters.") + type);
-    for (const auto& [key, value] : parameters.members()) {
-        if (key != "rope_type" && key != "rope_theta" && !value.is_null()) parameters.refuse(key, "the key is unknown");
-    }
-    static constexpr std::array standard = {RopeName{"default", RopeConfig::Kind::standard}};
-    parameters.one_of(standard, "rope_type", "default");
-    return parameters.real("rope_theta", theta, 1.0, theta_max);
-}
-
 // What only encoders have.
 void read_encoder(const Section& config, const FamilyTraits& traits, ModelConfig& out) {
     if (config.boolean("is_decoder", false)) config.refuse("is_decoder", "this family is supported as an encoder only");
     out.is_encoder = true;
     out.embedding_size = out.hidden;
-    if (traits.names.embedding_projection != nullptr)
-        out.embedding_size = config.integer("embedding_size", traits.names.projects_first ? out.hidden : 128, 1, size_max);
-    if (traits.names.types != nullptr) out.token_types = config.integer("type_vocab_size", traits.token_types_default, 0, size_max);
-    if (traits.names.distance_bias != nullptr) out.distance_buckets = config.integer("relative_attention_num_buckets", 32, 32, size_max);
-    if (traits.names.relative_positions != nullptr) read_disentangled(config, out);
+    if (traits.names->embedding_projection != nullptr)
+        out.embedding_size = config.integer("embedding_size", traits.names->projects_first ? out.hidden : 128, 1, size_max);
+    if (traits.names->types != nullptr) out.token_types = config.integer("type_vocab_size", traits.token_types_default, 0, size_max);
+    if (traits.names->distance_bias != nullptr) out.distance_buckets = config.integer("relative_attention_num_buckets", 32, 32, size_max);
+    if (traits.names->relative_positions != nullptr) read_disentangled(config, out);
     if (traits.first_position == FirstPosition::zero) return;
     // MPNet's padding token is always 1.
     out.padding_id = static_cast<std::int32_t>(
-        traits.names.distance_bias != nullptr ? 1 : config.integer("pad_token_id", traits.padding_default, 0, size_max));
+        traits.names->distance_bias != nullptr ? 1 : config.integer("pad_token_id", traits.padding_default, 0, size_max));
     out.first_position = *out.padding_id + 1;
     if (out.max_positions <= out.first_position)
-        config.refuse(traits.keys.max_positions, fmt::format("positions begin at {}, after pad_token_id", out.first_position));
+        config.refuse(traits.keys->max_positions, fmt::format("positions begin at {}, after pad_token_id", out.first_position));
     out.max_positions -= out.first_position;
 }
 
@@ -292,18 +211,71 @@ std::vector<std::int32_t> read_ids(const Section& config, std::string_view key) 
     return out;
 }
 
-bool has_bias(Bias bias, const Section& config) {
-    switch (bias) {
-        case Bias::never: return false;
-        case Bias::always: return true;
-        case Bias::by_attention_key: return config.boolean("attention_bias", false);
-        case Bias::by_mlp_key: return config.boolean("mlp_bias", false);
+bool has_bias(const Bias& bias, const Section& config) { return bias.key == nullptr ? bias.value : config.boolean(bias.key, bias.value); }
+
+bool has_norm_bias(const FamilyTraits& traits, const Section& config) {
+    switch (traits.norm_bias) {
+        case NormBias::by_kind: return traits.norm == kernels::NormKind::layer;
+        case NormBias::never: return false;
+        case NormBias::by_norm_key: return config.boolean("norm_bias", false);
     }
     CHECK(false, "every kind of bias is read");
 }
 
+bool reads_one_residual(Residual residual, const Section& config) {
+    switch (residual) {
+        case Residual::sequential: return false;
+        case Residual::parallel: return true;
+        case Residual::sequential_by_key: return config.boolean("use_parallel_residual", false);
+        case Residual::parallel_by_key: return config.boolean("use_parallel_residual", true);
+    }
+    CHECK(false, "every kind of residual is read");
+}
+
+// As a number of the checkpoint's dtype: rounded to its bits, ties to even.
+double rounded(double value, kernels::Format format) {
+    const int bits = format == kernels::Format::bfloat16 ? 8 : format == kernels::Format::float16 ? 11 : 24;
+    int exponent = 0;
+    const double mantissa = std::frexp(value, &exponent);
+    return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
+}
+
+// What embeddings, scores, residuals and logits are multiplied by and capped at. The sizes and the storage must have been read.
+void read_scales(const Section& config, const FamilyTraits& traits, ModelConfig& out) {
+    constexpr double least = 1e-9;
+    constexpr double most = 1e9;
+    switch (traits.attention_scale) {
+        case AttentionScale::by_head_dim: break;
+        case AttentionScale::by_scale_attn_keys:
+            if (!config.boolean("scale_attn_weights", true)) out.attention_scale = 1.0;
+            out.attention_scaled_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", false);
+            break;
+        case AttentionScale::by_query_scalar:
+            out.attention_scale = 1.0 / std::sqrt(config.real("query_pre_attn_scalar", 256.0, least, most));
+            break;
+        case AttentionScale::by_multiplier: out.attention_scale = config.real("attention_multiplier", 1.0, least, most); break;
+    }
+    switch (traits.embedding_scale) {
+        case EmbeddingScale::one: break;
+        case EmbeddingScale::root_of_hidden: out.embedding_scale = rounded(std::sqrt(static_cast<double>(out.hidden)), out.storage); break;
+        case EmbeddingScale::by_multiplier: out.embedding_scale = config.real("embedding_multiplier", 1.0, -most, most); break;
+    }
+    switch (traits.logit_scale) {
+        case LogitScale::one: break;
+        case LogitScale::by_scale: out.logit_scale = config.real("logit_scale", 0.0625, -most, most); break;
+        case LogitScale::by_divisor: out.logit_scale = 1.0 / config.real("logits_scaling", 1.0, least, most); break;
+    }
+    if (traits.residual_multiplier) out.residual_scale = config.real("residual_multiplier", 1.0, -most, most);
+    if (!traits.soft_caps) return;
+    const auto cap = [&](const char* key, const std::optional<double>& absent) {
+        return config.has(key) ? config.optional_real(key, least, most) : absent;
+    };
+    out.attention_cap = cap("attn_logit_softcapping", traits.attention_cap_default);
+    out.logit_cap = cap("final_logit_softcapping", traits.logit_cap_default);
+}
+
 void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& out) {
-    const Keys& keys = traits.keys;
+    const Keys& keys = *traits.keys;
     // transformers accepts the common names for GPT-2's sizes, too.
     const auto key_of = [&](const char* own, const char* common) {
         return config.find(own) == nullptr && config.find(common) != nullptr ? common : own;
@@ -311,9 +283,9 @@ void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& 
     const auto hidden_key = key_of(keys.hidden, common_keys.hidden);
     const auto heads_key = key_of(keys.heads, common_keys.heads);
     out.hidden = config.integer(hidden_key, std::nullopt, 1, size_max);
-    out.heads = config.integer(heads_key, std::nullopt, 1, size_max);
+    out.heads = config.integer(heads_key, traits.heads_default, 1, size_max);
     out.layers = config.integer(key_of(keys.layers, common_keys.layers), std::nullopt, 1, layers_max);
-    out.vocabulary = config.integer("vocab_size", std::nullopt, 1, size_max);
+    out.vocabulary = config.integer("vocab_size", traits.vocabulary_default, 1, size_max);
     out.max_positions = config.integer(key_of(keys.max_positions, common_keys.max_positions), traits.max_positions_default, 1, size_max);
     const auto factor = traits.intermediate_default;
     out.intermediate = config.integer(keys.intermediate, factor ? std::optional(*factor * out.hidden) : std::nullopt, 1, size_max);
@@ -361,48 +333,37 @@ void read_generation_defaults(const Section& generation, ModelConfig& out) {
 ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view generation_config_json, const std::string& file) {
     const auto root = Json::parse(config_json);
     if (!root) throw std::runtime_error(fmt::format("{}: not JSON: {}", file, root.error()));
-    const Section config(*root, file);
-    const FamilyTraits& traits = family_of(config);
-    refuse_what_we_do_not_compute(config);
+    const FamilyTraits& traits = family_of(Section(*root, file));
+    const Json keys = traits.nested ? text_part_of(*root, file) : *root;
+    const Section config(keys, file);
+    refuse_what_we_do_not_compute(config, traits);
 
     ModelConfig out;
     out.family = traits.model_type;
+    if (traits.nested) out.skipped_parts = other_parts_of(*root);
     const bool is_legacy = traits.names_unless_legacy == nullptr || config.boolean("legacy", true);
-    out.names = is_legacy ? &traits.names : traits.names_unless_legacy;
+    out.names = is_legacy ? traits.names : traits.names_unless_legacy;
     read_sizes(config, traits, out);
     out.norm = traits.norm;
-    out.norm_bias = traits.norm_bias == NormBias::by_norm_key ? config.boolean("norm_bias", false) : out.norm == kernels::NormKind::layer;
-    out.gated = traits.names.gated;
-    out.learned_positions = traits.names.positions != nullptr;
+    out.norm_bias = has_norm_bias(traits, config);
+    out.norm_offset = traits.norm_offset;
+    out.gated = traits.names->gated;
+    out.learned_positions = traits.names->positions != nullptr;
     out.qk_norm = traits.qk_norm;
-    out.activation = read_activation(config, traits.keys.activation, traits.activation_default);
+    out.activation = read_activation(config, traits.keys->activation, traits.activation_default);
+    if (traits.gelu_is_tanh && out.activation == kernels::ActivationKind::gelu) out.activation = kernels::ActivationKind::gelu_tanh;
+    out.is_parallel = reads_one_residual(traits.residual, config);
+    out.shares_norm = out.is_parallel && traits.parallel_shares_norm;
     if (traits.is_encoder) read_encoder(config, traits, out);
     read_heads(config, traits, out);
-    if (traits.attention_scale == AttentionScale::by_scale_attn_keys) {
-        out.attention_scaled = config.boolean("scale_attn_weights", true);
-        out.attention_scaled_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", false);
-    }
     out.attention_bias = has_bias(traits.attention_bias, config);
     out.output_bias = has_bias(traits.output_bias, config);
     out.mlp_bias = has_bias(traits.mlp_bias, config);
     out.tied_head = !is_legacy || config.boolean("tie_word_embeddings", traits.tied_default);
-    out.windows = traits.windows == Windows::alternating ? read_alternating_windows(config, out.layers)
-                                                         : read_windows(config, traits.windows, out.layers);
-    switch (traits.rope) {
-        case Rope::none: break;
-        case Rope::one:
-            out.rope = read_rope(config, file, out.max_positions);
-            out.max_positions = scaled_positions(config, out.rope, out.max_positions);
-            break;
-        case Rope::by_window:
-            out.rope = {.kind = RopeConfig::Kind::standard,
-                        .theta = read_theta(config, file, "full_attention", "global_rope_theta", 160000.0)};
-            // null: as the other layers.
-            out.window_rope_theta = read_theta(config, file, "sliding_attention", "local_rope_theta",
-                                               config.has("local_rope_theta") ? out.rope.theta : 10000.0);
-            break;
-    }
+    read_rope(config, traits, out);
+    out.windows = traits.windows == Windows::alternating ? read_alternating_windows(config, out.layers) : read_windows(config, traits, out);
     out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;
+    read_scales(config, traits, out);
 
     const auto bos = read_ids(config, "bos_token_id");
     if (!bos.empty()) out.bos_id = bos.front();

@@ -21,19 +21,22 @@ struct ModuleNames;  // module_names.h
 
 // Rotary position embedding as transformers' modeling_rope_utils defines the variants.
 struct RopeConfig {
-    enum class Kind : std::uint8_t { none, standard, linear, dynamic, llama3, yarn };
+    enum class Kind : std::uint8_t { none, standard, linear, dynamic, llama3, yarn, longrope };
     Kind kind = Kind::none;
     double theta = 10000.0;
     double factor = 1.0;
-    std::int64_t original_max_positions = 0;  // dynamic, llama3, yarn
+    std::int64_t original_max_positions = 0;  // dynamic, llama3, yarn, longrope
     double low_freq_factor = 1.0;             // llama3
     double high_freq_factor = 4.0;            // llama3
     double beta_fast = 32.0;                  // yarn
     double beta_slow = 1.0;                   // yarn
-    std::optional<double> attention_factor;   // yarn
+    std::optional<double> attention_factor;   // yarn, longrope
     std::optional<double> mscale;             // yarn
     std::optional<double> mscale_all_dim;     // yarn
     bool truncate = true;                     // yarn
+    // longrope: [rotated dimensions / 2] that frequencies are divided by, for requests within the original context and beyond it.
+    std::vector<double> short_factors;
+    std::vector<double> long_factors;
 };
 
 // A Dense module of sentence-transformers: activation(weight · x + bias).
@@ -83,6 +86,9 @@ struct ConvolutionConfig {
     kernels::ActivationKind activation = kernels::ActivationKind::tanh;
 };
 
+// Which RMSNorm queries and keys get: none, one of each head, or one of all heads together (OLMo 2).
+enum class QkNorm : std::uint8_t { none, by_head, whole };
+
 struct ModelConfig {
     std::string family;                  // model_type of config.json: "llama"
     const ModuleNames* names = nullptr;  // names of the checkpoint's modules; never null in a config that parse() returned
@@ -97,17 +103,29 @@ struct ModelConfig {
     double norm_epsilon = 1e-6;
     kernels::NormKind norm = kernels::NormKind::rms;
     kernels::ActivationKind activation = kernels::ActivationKind::silu;
-    bool gated = true;  // the MLP computes gate · up; false: it has an up projection only
-    bool qk_norm = false;
+    bool gated = true;         // the MLP computes gate · up; false: it has an up projection only
+    bool norm_offset = false;  // the weights of RMSNorms are stored less 1
+    QkNorm qk_norm = QkNorm::none;
     bool attention_bias = false;  // q, k, v
     bool output_bias = false;     // o
     bool mlp_bias = false;
     bool learned_positions = false;
-    bool attention_scaled = true;            // scores are multiplied by 1/sqrt(head_dim)
+    std::optional<double> attention_scale;   // of scores; nullopt: 1/sqrt(head_dim · attention_terms)
     bool attention_scaled_by_layer = false;  // scores are also divided by layer + 1
+    std::optional<double> attention_cap;     // scores stay within it, by tanh
+    double embedding_scale = 1.0;
+    double residual_scale = 1.0;  // of what attention and MLP add
+    double logit_scale = 1.0;
+    std::optional<double> logit_cap;
+    bool is_parallel = false;  // attention and MLP of a layer read the same residual
+    bool shares_norm = false;  // and the same norm of it
     bool tied_head = false;
     bool head_untied = false;  // config.json ties the head, but the checkpoint's own differs from the embedding: untie_own_head
     RopeConfig rope;
+    std::optional<RopeConfig> window_rope;               // of layers with a window, if it is another
+    std::optional<std::int64_t> rotary_dims;             // the first dimensions of a head, which are rotated; nullopt: all
+    bool rotates_neighbours = false;                     // dimensions 2i and 2i + 1 turn together
+    std::vector<bool> unrotated;                         // [layers] that have no rope; empty: all have it
     std::vector<std::optional<std::int64_t>> windows;    // [layers] sliding window in tokens; nullopt: full attention
     kernels::Format storage = kernels::Format::float32;  // the checkpoint's dtype
     std::vector<std::int32_t> eos_ids;                   // from generation_config.json, else from config.json
@@ -129,7 +147,6 @@ struct ModelConfig {
     std::int64_t attention_terms = 1;  // products that a score sums up: it is divided by sqrt(head_dim · terms)
     std::optional<ConvolutionConfig> convolution;
     bool norm_bias = false;
-    std::optional<double> window_rope_theta;   // of layers with a window, if it is not that of `rope`
     std::optional<EmbedderConfig> embedder;    // nullopt: no embeddings
     std::shared_ptr<const Labels> labels;      // of its own classification head; nullptr: none
     std::optional<TokenScore> token_score;     // its head for classes, with one label, is made of the vocabulary's
@@ -142,12 +159,18 @@ struct ModelConfig {
     kernels::ActivationKind tokens_activation = kernels::ActivationKind::tanh;
     kernels::ActivationKind masked_activation = kernels::ActivationKind::gelu;
 
+    std::vector<std::string> skipped_parts;    // keys of config.json that describe parts for images, which are left out
     std::optional<std::int64_t> max_sequence;  // of a text in tokens, if that is less than max_positions (sentence_bert_config.json)
 
     // The most tokens of a text.
     std::int64_t context_limit() const { return std::min(max_positions, max_sequence.value_or(max_positions)); }
     bool has_vocabulary_head() const { return generates || fills_masks; }
     std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden; }
+
+    std::int64_t rotated() const { return rotary_dims.value_or(head_dim); }
+    // Whether the dimensions of a head have another order in memory than in the checkpoint, so that i and i + head_dim / 2 turn together.
+    bool reorders_heads() const { return rotates_neighbours || rotated() != head_dim; }
+    bool rotates(std::int64_t layer) const { return unrotated.empty() || !unrotated[static_cast<std::size_t>(layer)]; }
 
     // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error that names
     // file, key, value, and what is supported.

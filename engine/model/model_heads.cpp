@@ -40,6 +40,7 @@ constexpr std::array architectures = {
     Architecture{"ForSequenceClassification", Head::sequence},
     Architecture{"ForTokenClassification", Head::tokens},
     Architecture{"ForMaskedLM", Head::masked},
+    Architecture{"ForConditionalGeneration", Head::causal},
 };
 // BERT's pre-training checkpoint has a masked language model's head, which is used, and one for the next sentence, which is not. ELECTRA's
 // has a head that tells replaced tokens, which is not used.
@@ -56,10 +57,12 @@ bool has_head(const ModuleNames& names, Head head) {
     CHECK(false, "every kind of head has names or none");
 }
 
-// GPT-2's causal model is called GPT2LMHeadModel, all others …ForCausalLM.
+// GPT-2's causal model is called GPT2LMHeadModel, one with parts for images …ForConditionalGeneration, all others …ForCausalLM.
 bool is_named(const FamilyTraits& traits, const Architecture& architecture) {
-    if (!has_head(traits.names, architecture.head)) return false;
-    return architecture.head != Head::causal || (architecture.suffix == "LMHeadModel") == (traits.stem == "GPT2");
+    if (!has_head(*traits.names, architecture.head)) return false;
+    if (architecture.head != Head::causal) return true;
+    const std::string_view suffix = traits.nested ? "ForConditionalGeneration" : traits.stem == "GPT2" ? "LMHeadModel" : "ForCausalLM";
+    return architecture.suffix == suffix;
 }
 
 Head head_of(const Section& config, const FamilyTraits& traits) {
@@ -71,9 +74,12 @@ Head head_of(const Section& config, const FamilyTraits& traits) {
     std::string known;
     for (const Architecture& architecture : architectures) {
         if (!is_named(traits, architecture)) continue;
-        const std::string name = std::string(traits.stem) + std::string(architecture.suffix);
-        if (first != nullptr && *first == name) return architecture.head;
-        known += (known.empty() ? "" : ", ") + name;
+        for (const std::string_view stem : {traits.stem, traits.text_stem}) {
+            if (stem.empty()) continue;
+            const std::string name = std::string(stem) + std::string(architecture.suffix);
+            if (first != nullptr && *first == name) return architecture.head;
+            known += (known.empty() ? "" : ", ") + name;
+        }
     }
     if (first != nullptr && traits.is_encoder && *first == std::string(traits.stem) + std::string(pretraining))
         return traits.stem == "Bert" ? Head::masked : Head::none;
@@ -144,7 +150,7 @@ kernels::ActivationKind read_head_activation(const Section& config, const Family
         case HeadActivation::tanh: return kernels::ActivationKind::tanh;
         case HeadActivation::gelu: return kernels::ActivationKind::gelu;
         case HeadActivation::relu: return kernels::ActivationKind::relu;
-        case HeadActivation::hidden_activation: return read_activation(config, traits.keys.activation, traits.activation_default);
+        case HeadActivation::hidden_activation: return read_activation(config, traits.keys->activation, traits.activation_default);
         case HeadActivation::classifier_activation: return read_activation(config, "classifier_activation", "gelu");
         case HeadActivation::pooler_activation: return read_activation(config, "pooler_hidden_act", "gelu");
     }
@@ -177,7 +183,7 @@ Expected<Labels, std::string> read_labels(std::string_view config_json, std::int
 
 void read_heads(const Section& config, const FamilyTraits& traits, ModelConfig& out) {
     const Head head = head_of(config, traits);
-    const ModuleNames& names = traits.names;
+    const ModuleNames& names = *traits.names;
     out.generates = head == Head::causal;
     out.fills_masks = head == Head::masked;
     out.classifier_pooling = read_classifier_pooling(config, traits);

@@ -15,7 +15,7 @@ namespace {
 // Buffers that older versions of transformers saved with the weights, and that newer ones recompute.
 bool is_ignored_buffer(std::string_view name) {
     return name.ends_with("embeddings.position_ids") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-           name.ends_with("rotary_emb.inv_freq");
+           name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
 // Where norms stand after the residual, each is the one before the next projection: the embeddings' comes before the first layer's q|k|v,
@@ -46,11 +46,15 @@ void add_norms(const ModelConfig& config, ModelLayout& layout) {
         } else if (layer == 1 && config.convolution) {
             add(in_layer(0, names.mlp_norm), 0, NormSite::convolution, false);
             add(outside(names.convolution_norm), 1, NormSite::attention, true);
-        } else {
-            add(is_after ? in_layer(layer - 1, names.mlp_norm) : in_layer(layer, names.attention_norm), layer, NormSite::attention,
-                is_after);
+        } else if (is_after) {
+            add(in_layer(layer - 1, names.mlp_norm), layer, NormSite::attention, true);
+        } else if (names.attention_norm != nullptr) {
+            add(in_layer(layer, names.attention_norm), layer, NormSite::attention, false);
         }
-        add(in_layer(layer, is_after ? names.attention_norm : names.mlp_norm), layer, NormSite::mlp, is_after);
+        const char* const before_mlp = is_after ? names.attention_norm : names.mlp_norm;
+        if (before_mlp != nullptr && !config.shares_norm) add(in_layer(layer, before_mlp), layer, NormSite::mlp, is_after);
+        if (names.attention_out_norm != nullptr) add(in_layer(layer, names.attention_out_norm), layer, NormSite::attention_out, false);
+        if (names.mlp_out_norm != nullptr) add(in_layer(layer, names.mlp_out_norm), layer, NormSite::mlp_out, false);
     }
     add(is_after ? in_layer(config.layers - 1, names.mlp_norm) : outside(names.final_norm), 0, NormSite::final, is_after);
 }
@@ -132,7 +136,7 @@ std::vector<LayoutTensor> tensors_of(const ModelConfig& config, const ModelLayou
         list.add_module(layout.convolution, true, {config.hidden, config.hidden, config.convolution->width}, TensorRole::projection);
     }
     for (const NormModule& norm : layout.norms) list.add_module(norm.path, norm.bias, {norm.size}, TensorRole::norm);
-    for (const HeadNormModule& norm : layout.head_norms) list.add(norm.path + ".weight", {config.head_dim}, TensorRole::norm);
+    for (const HeadNormModule& norm : layout.head_norms) list.add(norm.path + ".weight", {norm.size}, TensorRole::norm);
     for (const LinearModule& linear : layout.linears) {
         const bool is_head = linear.projection == Projection::head;
         if (is_head && config.tied_head) continue;
@@ -183,7 +187,16 @@ ModelLayout layout_of(const ModelConfig& config) {
         const std::string base = fmt::format("{}.{}.", layout.layer_list, layer);
         const auto add = [&](const char* name, Projection projection, std::int64_t out_begin, std::int64_t out, std::int64_t in,
                              bool bias) {
-            layout.linears.push_back({base + name, layer, projection, out_begin, out, in, names.transposed, bias});
+            layout.linears.push_back({.path = base + name,
+                                      .layer = layer,
+                                      .projection = projection,
+                                      .out_begin = out_begin,
+                                      .out_features = out,
+                                      .in_features = in,
+                                      .transposed = names.transposed,
+                                      .bias = bias,
+                                      .reordered = projection == Projection::qkv && out_begin < q_width + kv_width &&
+                                                   (config.reorders_heads() || names.qkv_by_heads)});
         };
         if (names.qkv[1] == nullptr) {
             add(names.qkv[0], Projection::qkv, 0, q_width + 2 * kv_width, config.hidden, config.attention_bias);
@@ -192,9 +205,10 @@ ModelLayout layout_of(const ModelConfig& config) {
             add(names.qkv[1], Projection::qkv, q_width, kv_width, config.hidden, config.attention_bias);
             add(names.qkv[2], Projection::qkv, q_width + kv_width, kv_width, config.hidden, config.attention_bias);
         }
-        if (config.qk_norm) {
-            layout.head_norms.push_back({base + names.q_norm, layer, false});
-            layout.head_norms.push_back({base + names.k_norm, layer, true});
+        if (config.qk_norm != QkNorm::none) {
+            const bool is_whole = config.qk_norm == QkNorm::whole;
+            layout.head_norms.push_back({base + names.q_norm, layer, false, is_whole ? q_width : config.head_dim});
+            layout.head_norms.push_back({base + names.k_norm, layer, true, is_whole ? kv_width : config.head_dim});
         }
         add(names.output, Projection::output, 0, config.hidden, q_width, config.output_bias);
         const bool is_fused = config.gated && names.gate_up[1] == nullptr;
@@ -211,6 +225,40 @@ ModelLayout layout_of(const ModelConfig& config) {
     add_norms(config, layout);
     add_heads(config, layout);
     return layout;
+}
+
+namespace {
+
+// For each dimension of a head of queries or keys, which it is in the checkpoint. Those that turn together become i and i + head_dim / 2;
+// those that do not turn share what is left of both halves.
+std::vector<std::int64_t> stored_dims(const ModelConfig& config) {
+    const std::int64_t half = config.head_dim / 2;
+    const std::int64_t pairs = config.rotated() / 2;
+    std::vector<std::int64_t> out(static_cast<std::size_t>(config.head_dim));
+    for (std::int64_t i = 0; i < half; ++i) {
+        const bool turns = i < pairs;
+        const std::int64_t first = turns && config.rotates_neighbours ? 2 * i : turns ? i : pairs + i;
+        const std::int64_t second = turns && config.rotates_neighbours ? 2 * i + 1 : turns ? i + pairs : half + i;
+        out[static_cast<std::size_t>(i)] = first;
+        out[static_cast<std::size_t>(half + i)] = second;
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> stored_outputs(const ModelConfig& config, const LinearModule& module) {
+    const std::vector<std::int64_t> dims = stored_dims(config);
+    const bool by_heads = config.names->qkv_by_heads;
+    std::vector<std::int64_t> out;
+    for (std::int64_t i = 0; i < module.out_features; ++i) {
+        const std::int64_t head = (module.out_begin + i) / config.head_dim;  // of q, then k, then v
+        const std::int64_t dim = i % config.head_dim;
+        const std::int64_t stored_dim = head < config.heads + config.kv_heads ? dims[static_cast<std::size_t>(dim)] : dim;
+        const std::int64_t stored_head = by_heads ? head % config.heads * 3 + head / config.heads : i / config.head_dim;
+        out.push_back(stored_head * config.head_dim + stored_dim);
+    }
+    return out;
 }
 
 const LinearModule* ModelLayout::head() const {

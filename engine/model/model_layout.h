@@ -18,10 +18,10 @@ namespace lorry::engine {
 // the embedding's projection are outside the layers.
 enum class Projection : std::uint8_t { qkv, output, gate_up, down, head, embedding, positions };
 inline constexpr std::size_t projections = 7;
-// The norms before q|k|v, before gate|up and before the head, that of embeddings which are projected, and that of the first layer's output
-// before a convolution is added.
-enum class NormSite : std::uint8_t { attention, mlp, final, embedding, convolution };
-inline constexpr std::size_t norm_sites = 5;
+// The norms before q|k|v, before gate|up and before the head, that of embeddings which are projected, that of the first layer's output
+// before a convolution is added, and those of what attention and MLP add to the residual.
+enum class NormSite : std::uint8_t { attention, mlp, final, embedding, convolution, attention_out, mlp_out };
+inline constexpr std::size_t norm_sites = 7;
 
 // A linear module of the checkpoint: rows [out_begin, out_begin + out_features) of a projection.
 struct LinearModule {
@@ -33,7 +33,12 @@ struct LinearModule {
     std::int64_t in_features = 0;
     bool transposed = false;  // stored [in, out] (Conv1D)
     bool bias = false;
+    bool reordered = false;  // its outputs have another order than in the checkpoint: stored_outputs()
 };
+
+// For each output of a reordered module which output it is in the checkpoint: where rope turns other pairs of dimensions than i and
+// i + head_dim / 2, heads are stored so that it turns those; and q, k and v of fused heads come apart.
+std::vector<std::int64_t> stored_outputs(const ModelConfig& config, const LinearModule& module);
 
 struct NormModule {
     std::string path;
@@ -57,10 +62,11 @@ struct HeadModule {
     bool norm_bias = false;
 };
 
-struct HeadNormModule {  // Qwen3's q_norm and k_norm
+struct HeadNormModule {  // q_norm and k_norm of Qwen3, Gemma 3 and OLMo 2
     std::string path;
     std::int64_t layer = 0;
     bool of_keys = false;
+    std::int64_t size = 0;
 };
 
 struct ModelLayout {

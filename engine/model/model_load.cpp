@@ -53,16 +53,17 @@ public:
         out.layers.resize(static_cast<std::size_t>(config_.layers));
         for (std::size_t layer = 0; layer < out.layers.size(); ++layer) {
             out.layers[layer].window = config_.windows[layer];
+            out.layers[layer].rotates = config_.rotates(static_cast<std::int64_t>(layer));
             out.layers[layer].attention_scale = attention_scale(layer);
         }
         for (const NormModule& module : layout_.norms) {
-            norm_at(out, module) = {.weight = out.vectors.add(values(module.path + ".weight")),
+            norm_at(out, module) = {.weight = out.vectors.add(norm_weight_of(config_, tensor(module.path + ".weight"))),
                                     .bias = module.bias ? out.vectors.add(values(module.path + ".bias")) : kernels::Vector{},
                                     .in_place = module.in_place};
         }
         for (const HeadNormModule& module : layout_.head_norms) {
             Layer& layer = out.layers[static_cast<std::size_t>(module.layer)];
-            (module.of_keys ? layer.k_norm : layer.q_norm) = out.vectors.add(values(module.path + ".weight"));
+            (module.of_keys ? layer.k_norm : layer.q_norm) = out.vectors.add(norm_weight_of(config_, tensor(module.path + ".weight")));
         }
         // Modules of one projection are adjacent.
         const std::span<const LinearModule> modules(layout_.linears);
@@ -92,8 +93,8 @@ private:
         return *found;
     }
     float attention_scale(std::size_t layer) const {
-        const float scale =
-            config_.attention_scaled ? 1.0F / std::sqrt(static_cast<float>(config_.head_dim * config_.attention_terms)) : 1.0F;
+        const float scale = config_.attention_scale ? static_cast<float>(*config_.attention_scale)
+                                                    : 1.0F / std::sqrt(static_cast<float>(config_.head_dim * config_.attention_terms));
         return config_.attention_scaled_by_layer ? scale / static_cast<float>(layer + 1) : scale;
     }
     std::vector<float> values(const std::string& name) const { return to_float(tensor(name)); }
@@ -132,6 +133,7 @@ private:
         const Tensor& head = tensor((config_.tied_head ? layout_.tokens : layout_.head()->path) + ".weight");
         std::vector<float> row = row_of(head, score.positive);
         if (score.negative) std::ranges::transform(row, row_of(head, *score.negative), row.begin(), std::minus());
+        for (float& x : row) x *= static_cast<float>(config_.logit_scale);
         const kernels::WeightPart part{.data = row.data(), .out_features = 1, .in_features = config_.hidden};
         return pack({&part, 1}, kernels::WeightRole::exact);
     }
@@ -209,8 +211,7 @@ private:
         std::vector<kernels::WeightPart> parts;
         std::vector<float> bias;
         for (const LinearModule& module : modules) {
-            const kernels::WeightPart part =
-                weight_part(tensor(module.path + ".weight"), module.out_features, module.in_features, module.transposed, aligned_);
+            const kernels::WeightPart part = weight_of(config_, module, tensor(module.path + ".weight"), module.in_features, aligned_);
             const bool is_fused = config_.gated && module.projection == Projection::gate_up && modules.size() == 1;
             if (is_fused) {
                 const std::int64_t half = module.out_features / 2;
@@ -220,7 +221,7 @@ private:
                 parts.push_back(part);
             }
             if (module.bias) {
-                const auto values_of_bias = values(module.path + ".bias");
+                const auto values_of_bias = bias_of(config_, module, tensor(module.path + ".bias"));
                 bias.insert(bias.end(), values_of_bias.begin(), values_of_bias.end());
             }
         }
@@ -247,6 +248,8 @@ private:
             case NormSite::final: return out.final_norm;
             case NormSite::embedding: return out.embedding_norm;
             case NormSite::convolution: return out.convolution_norm;
+            case NormSite::attention_out: return layer.attention_out_norm;
+            case NormSite::mlp_out: return layer.mlp_out_norm;
         }
         CHECK(false, "every norm has a place");
     }
@@ -293,6 +296,39 @@ kernels::WeightPart rows_of(const kernels::WeightPart& part, std::int64_t first,
         static_cast<const std::byte*>(part.data) + static_cast<std::size_t>(first * part.in_features) * kernels::bytes_of(part.format);
     out.out_features = rows;
     return out;
+}
+
+kernels::WeightPart weight_of(const ModelConfig& config, const LinearModule& module, const Tensor& weight, std::int64_t columns,
+                              std::vector<std::unique_ptr<std::byte[]>>& aligned) {
+    kernels::WeightPart part = weight_part(weight, module.out_features, columns, module.transposed, aligned);
+    if (!module.reordered) return part;
+    CHECK(!part.transposed, "no family with Conv1D has rope");
+    const std::size_t row_bytes = static_cast<std::size_t>(columns) * kernels::bytes_of(part.format);
+    auto rows = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(module.out_features) * row_bytes);
+    std::byte* to = rows.get();
+    for (const std::int64_t stored : stored_outputs(config, module)) {
+        std::memcpy(to, static_cast<const std::byte*>(part.data) + static_cast<std::size_t>(stored) * row_bytes, row_bytes);
+        to += row_bytes;
+    }
+    part.data = rows.get();
+    aligned.push_back(std::move(rows));
+    return part;
+}
+
+std::vector<float> bias_of(const ModelConfig& config, const LinearModule& module, const Tensor& bias) {
+    std::vector<float> values = to_float(bias);
+    if (!module.reordered) return values;
+    std::vector<float> out;
+    for (const std::int64_t stored : stored_outputs(config, module)) out.push_back(values[static_cast<std::size_t>(stored)]);
+    return out;
+}
+
+std::vector<float> norm_weight_of(const ModelConfig& config, const Tensor& weight) {
+    std::vector<float> values = to_float(weight);
+    if (config.norm_offset) {
+        for (float& x : values) x += 1.0F;
+    }
+    return values;
 }
 
 namespace {
@@ -356,13 +392,14 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
                                    std::int64_t sample_rows_max, std::int64_t context_max, std::optional<PoolingMode> pooling) {
     ModelParts parts{.config = ModelConfig::load(folder, pooling),
                      .layout = {},
-                     .checkpoint = std::make_unique<Checkpoint>(folder),
+                     .checkpoint = nullptr,
                      .weights = ModelWeights(backend),
                      .fingerprint = {}};
     if (!can_pool(backend) && (!parts.config.generates || parts.config.embedder || parts.config.token_score)) {
         throw std::runtime_error(fmt::format(
             "{}: a GPU runs no encoders, no classification heads and no embedding models yet; use --device cpu", folder.string()));
     }
+    parts.checkpoint = std::make_unique<Checkpoint>(folder, parts.config.names->renamed);
     parts.layout = layout_of(parts.config);
     untie_own_head(parts.config, parts.layout, *parts.checkpoint);
     check_checkpoint(parts.config, parts.layout, *parts.checkpoint);
@@ -395,7 +432,7 @@ ModelReport inspect_model(const std::filesystem::path& folder, std::optional<Poo
     ModelReport report;
     report.config = ModelConfig::load(folder, pooling);
     const ModelLayout layout = layout_of(report.config);
-    const Checkpoint checkpoint(folder);
+    const Checkpoint checkpoint(folder, report.config.names->renamed);
     untie_own_head(report.config, layout, checkpoint);
     CheckedTensors checked = check_checkpoint(report.config, layout, checkpoint);
     report.unused_tensors = std::move(checked.unused);

@@ -49,10 +49,13 @@ struct Layer {
     Linear positions;  // q | k of relative positions, or one of them; without a weight: they are made by qkv
     float attention_scale = 0.0F;
     std::optional<std::int64_t> window;
+    bool rotates = true;  // it has rope
     Linear output;
+    Norm attention_out_norm;  // of what attention adds to the residual; without a weight: none
     Norm mlp_norm;
     Linear gate_up;  // gate | up, or up only
     Linear down;
+    Norm mlp_out_norm;
 };
 
 // Vectors on the device, and the memory that holds them.
@@ -102,6 +105,14 @@ kernels::WeightPart rows_of(const kernels::WeightPart& part, std::int64_t first,
 constexpr kernels::WeightRole role_of(Projection projection) {
     return projection == Projection::head ? kernels::WeightRole::embedding : kernels::WeightRole::projection;
 }
+
+// A linear module's tensors with outputs in the order of its projection. weight: [out_features, columns], the module's own or an adapter's
+// B.
+kernels::WeightPart weight_of(const ModelConfig& config, const LinearModule& module, const Tensor& weight, std::int64_t columns,
+                              std::vector<std::unique_ptr<std::byte[]>>& aligned);
+std::vector<float> bias_of(const ModelConfig& config, const LinearModule& module, const Tensor& bias);
+// A norm's weight as it multiplies.
+std::vector<float> norm_weight_of(const ModelConfig& config, const Tensor& weight);
 
 // Whether the device has kernels for encoders, pooling, and heads other than the vocabulary's.
 bool can_pool(const kernels::Backend& backend);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 namespace lorry::engine {
 
@@ -25,6 +26,12 @@ struct HeadNames {
 // Where a layer's two norms stand: before attention and MLP, or after the residual was added (as in the first transformer, and BERT).
 enum class NormPlace : std::uint8_t { before, after };
 
+// The start of names in files of older versions of transformers, and what it is now.
+struct Renamed {
+    const char* from;
+    const char* to;
+};
+
 // Relative to the prefix or to a layer.
 struct ModuleNames {
     const char* prefix;
@@ -41,10 +48,13 @@ struct ModuleNames {
     const char* convolution_norm = nullptr;      // after that sum
     const char* layers;
     NormPlace norm_place = NormPlace::before;
-    const char* attention_norm;
-    const char* mlp_norm;
+    const char* attention_norm = nullptr;      // nullptr: attention reads the residual as it is
+    const char* mlp_norm = nullptr;            // likewise
+    const char* attention_out_norm = nullptr;  // of what attention adds to the residual; nullptr: none
+    const char* mlp_out_norm = nullptr;
     const char* final_norm = nullptr;  // nullptr: the last layer's mlp_norm, which comes after the residual
     std::array<const char*, 3> qkv;    // one name: the checkpoint has them fused
+    bool qkv_by_heads = false;         // fused: q, k and v of the first head, then those of the second, …
     const char* q_norm = nullptr;      // nullptr: none
     const char* k_norm = nullptr;
     const char* position_query = nullptr;  // queries and keys of relative positions, where they are not projected by the layer's own
@@ -55,6 +65,7 @@ struct ModuleNames {
     const char* down;
     const char* head = nullptr;  // of a causal language model, without the prefix
     bool transposed = false;     // linear modules are stored [in, out] (Conv1D)
+    std::span<const Renamed> renamed = {};
     HeadNames sequence = {};     // …ForSequenceClassification
     HeadNames tokens_head = {};  // …ForTokenClassification
     HeadNames masked = {};       // …ForMaskedLM
@@ -93,6 +104,69 @@ inline constexpr ModuleNames llama_names{.prefix = "model.",
                                          .head = "lm_head",
                                          .sequence = score_head,
                                          .tokens_head = {.output = "score"}};
+inline constexpr ModuleNames gemma2_names = [] {
+    ModuleNames names = llama_names;
+    names.attention_out_norm = "post_attention_layernorm";
+    names.mlp_norm = "pre_feedforward_layernorm";
+    names.mlp_out_norm = "post_feedforward_layernorm";
+    return names;
+}();
+inline constexpr ModuleNames gemma3_names = [] {
+    ModuleNames names = gemma2_names;
+    names.tokens_head = {};
+    return names;
+}();
+inline constexpr std::array gemma3_renamed{Renamed{"language_model.model.", "model.language_model."},
+                                           Renamed{"language_model.lm_head.", "lm_head."}};
+inline constexpr ModuleNames gemma3_nested_names = [] {
+    ModuleNames names = gemma3_names;
+    names.prefix = "model.language_model.";
+    names.renamed = gemma3_renamed;
+    return names;
+}();
+inline constexpr ModuleNames phi3_names = [] {
+    ModuleNames names = llama_names;
+    names.qkv = {"self_attn.qkv_proj"};
+    names.gate_up = {"mlp.gate_up_proj"};
+    return names;
+}();
+inline constexpr ModuleNames olmo2_names = [] {
+    ModuleNames names = gemma2_names;
+    names.attention_norm = nullptr;
+    names.mlp_norm = nullptr;
+    names.tokens_head = {};
+    return names;
+}();
+inline constexpr ModuleNames granite_names = [] {
+    ModuleNames names = llama_names;
+    names.sequence = {};
+    names.tokens_head = {};
+    return names;
+}();
+inline constexpr ModuleNames cohere_names = granite_names;
+inline constexpr ModuleNames starcoder2_names = [] {
+    ModuleNames names = llama_names;
+    names.gate_up = {"mlp.c_fc"};
+    names.gated = false;
+    names.down = "mlp.c_proj";
+    return names;
+}();
+inline constexpr std::array gpt_neox_renamed{Renamed{"embed_out.", "lm_head."}};
+inline constexpr ModuleNames gpt_neox_names{.prefix = "gpt_neox.",
+                                            .tokens = "embed_in",
+                                            .layers = "layers",
+                                            .attention_norm = "input_layernorm",
+                                            .mlp_norm = "post_attention_layernorm",
+                                            .final_norm = "final_layer_norm",
+                                            .qkv = {"attention.query_key_value"},
+                                            .qkv_by_heads = true,
+                                            .output = "attention.dense",
+                                            .gate_up = {"mlp.dense_h_to_4h"},
+                                            .down = "mlp.dense_4h_to_h",
+                                            .head = "lm_head",
+                                            .renamed = gpt_neox_renamed,
+                                            .sequence = score_head,
+                                            .tokens_head = plain_head};
 
 // BERT and the families whose layers have its names.
 constexpr ModuleNames bert_layers(const char* prefix) {

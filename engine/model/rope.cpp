@@ -76,6 +76,23 @@ double yarn_attention_factor(const RopeConfig& rope) {
     return scale(1.0);
 }
 
+// LongRoPE (arXiv 2402.13753), as transformers computes it: each frequency has a divisor of its own.
+std::vector<float> longrope_frequencies(const RopeConfig& rope, std::int64_t rotated, std::int64_t length) {
+    const std::vector<double>& factors = length > rope.original_max_positions ? rope.long_factors : rope.short_factors;
+    std::vector<float> inverse(static_cast<std::size_t>(rotated / 2));
+    for (std::size_t j = 0; j < inverse.size(); ++j) {
+        const float exponent = static_cast<float>(2 * j) / static_cast<float>(rotated);
+        inverse[j] = 1.0F / (static_cast<float>(factors[j]) * static_cast<float>(std::pow(rope.theta, static_cast<double>(exponent))));
+    }
+    return inverse;
+}
+
+double longrope_attention_factor(const RopeConfig& rope) {
+    if (rope.attention_factor) return *rope.attention_factor;
+    if (rope.factor <= 1.0) return 1.0;
+    return std::sqrt(1.0 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_max_positions)));
+}
+
 // How many rows the table grows by.
 constexpr std::int64_t rows_per_growth = 512;
 
@@ -90,77 +107,94 @@ std::size_t rope_row_bytes(const ModelConfig& config) {
     return config.rope.kind == RopeConfig::Kind::none ? 0 : static_cast<std::size_t>(config.head_dim) * sizeof(float);
 }
 
-RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t head_dim, std::int64_t length) {
+RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t rotated, std::int64_t length) {
     RopeFrequencies out;
     switch (rope.kind) {
         case RopeConfig::Kind::none: break;
-        case RopeConfig::Kind::standard: out.inverse = standard_frequencies(rope.theta, head_dim); break;
+        case RopeConfig::Kind::standard: out.inverse = standard_frequencies(rope.theta, rotated); break;
         case RopeConfig::Kind::linear:
-            out.inverse = standard_frequencies(rope.theta, head_dim);
+            out.inverse = standard_frequencies(rope.theta, rotated);
             for (float& frequency : out.inverse) frequency /= static_cast<float>(rope.factor);
             break;
         case RopeConfig::Kind::dynamic:
             out.inverse =
-                standard_frequencies(length > rope.original_max_positions ? dynamic_theta(rope, head_dim, length) : rope.theta, head_dim);
+                standard_frequencies(length > rope.original_max_positions ? dynamic_theta(rope, rotated, length) : rope.theta, rotated);
             break;
         case RopeConfig::Kind::llama3:
-            out.inverse = standard_frequencies(rope.theta, head_dim);
+            out.inverse = standard_frequencies(rope.theta, rotated);
             scale_llama3(rope, out.inverse);
             break;
         case RopeConfig::Kind::yarn:
-            out.inverse = standard_frequencies(rope.theta, head_dim);
-            scale_yarn(rope, head_dim, out.inverse);
+            out.inverse = standard_frequencies(rope.theta, rotated);
+            scale_yarn(rope, rotated, out.inverse);
             out.attention_factor = static_cast<float>(yarn_attention_factor(rope));
+            break;
+        case RopeConfig::Kind::longrope:
+            out.inverse = longrope_frequencies(rope, rotated, length);
+            out.attention_factor = static_cast<float>(longrope_attention_factor(rope));
             break;
     }
     return out;
 }
 
+std::optional<std::int64_t> rope_length_of(const RopeConfig& rope, std::int64_t prompt_tokens, std::int64_t tokens_max) {
+    const std::int64_t original = rope.original_max_positions;
+    if (rope.kind == RopeConfig::Kind::dynamic && prompt_tokens > original) return prompt_tokens;
+    if (rope.kind == RopeConfig::Kind::longrope && tokens_max > original) return original + 1;
+    return std::nullopt;
+}
+
 RopeTable::RopeTable(const ModelConfig& config, kernels::Backend& backend, std::int64_t rows_max)
     : rope_(config.rope),
       head_dim_(config.head_dim),
+      rotated_(config.rotated()),
       positions_(rope_.kind == RopeConfig::Kind::none ? 0 : config.max_positions),
       // Two steps may be queued at once.
       ring_(rope_.kind == RopeConfig::Kind::dynamic ? 2 * rows_max : 0),
-      fixed_frequencies_(rope_frequencies(rope_, head_dim_, 0)),
       backend_(backend) {
-    if (positions_ > 0) buffer_ = backend.allocate(static_cast<std::size_t>(positions_ + ring_) * rope_row_bytes(config));
+    const bool has_long = rope_.kind == RopeConfig::Kind::longrope && positions_ > rope_.original_max_positions;
+    common_.rows = has_long ? rope_.original_max_positions : positions_;
+    long_ = {.begin = common_.rows, .rows = has_long ? positions_ : 0};
+    if (positions_ > 0) buffer_ = backend.allocate(static_cast<std::size_t>(long_.begin + long_.rows + ring_) * rope_row_bytes(config));
 }
 
 kernels::Matrix RopeTable::matrix() const {
     if (buffer_ == nullptr) return {};
-    return {.data = buffer_->data(), .rows = positions_ + ring_, .columns = head_dim_, .stride = head_dim_};
+    return {.data = buffer_->data(), .rows = long_.begin + long_.rows + ring_, .columns = head_dim_, .stride = head_dim_};
 }
 
 std::size_t RopeTable::bytes() const { return buffer_ == nullptr ? 0 : buffer_->bytes(); }
 
-bool RopeTable::depends_on_prompt_length(std::int64_t prompt_tokens) const {
-    return rope_.kind == RopeConfig::Kind::dynamic && prompt_tokens > rope_.original_max_positions;
-}
-
-std::int32_t RopeTable::row(std::int64_t position, std::int64_t prompt_tokens) {
+std::int32_t RopeTable::row(std::int64_t position, std::optional<std::int64_t> rope_length) {
     if (buffer_ == nullptr) return 0;
     CHECK(position >= 0 && position < positions_, "sequences end at the context limit");
-    if (position < prompt_tokens && depends_on_prompt_length(prompt_tokens)) {
-        if (prompt_tokens_ != prompt_tokens) {
-            prompt_frequencies_ = rope_frequencies(rope_, head_dim_, prompt_tokens);
-            prompt_tokens_ = prompt_tokens;
+    const bool is_dynamic = rope_.kind == RopeConfig::Kind::dynamic;
+    if (is_dynamic && rope_length && position < *rope_length) {
+        if (prompt_tokens_ != *rope_length) {
+            prompt_frequencies_ = rope_frequencies(rope_, rotated_, *rope_length);
+            prompt_tokens_ = *rope_length;
         }
         const std::int64_t row = positions_ + ring_next_;
         ring_next_ = (ring_next_ + 1) % ring_;
         write_rows(row, position, 1, prompt_frequencies_);
         return static_cast<std::int32_t>(row);
     }
-    while (position >= positions_done_) {
-        const bool grows = rope_.kind == RopeConfig::Kind::dynamic && positions_done_ >= rope_.original_max_positions;
-        const bool has_fixed_part = rope_.kind == RopeConfig::Kind::dynamic && !grows;
-        const std::int64_t end = has_fixed_part ? std::min(rope_.original_max_positions, positions_) : positions_;
-        const std::int64_t count = grows ? 1 : std::min(rows_per_growth, end - positions_done_);
-        write_rows(positions_done_, positions_done_, count,
-                   grows ? rope_frequencies(rope_, head_dim_, positions_done_ + 1) : fixed_frequencies_);
-        positions_done_ += count;
+    Stretch& stretch = rope_length && !is_dynamic ? long_ : common_;
+    CHECK(position < stretch.rows, "a request with the common frequencies ends within the original context");
+    write_until(stretch, position);
+    return static_cast<std::int32_t>(stretch.begin + position);
+}
+
+void RopeTable::write_until(Stretch& stretch, std::int64_t position) {
+    while (position >= stretch.done) {
+        const bool is_dynamic = rope_.kind == RopeConfig::Kind::dynamic;
+        const bool grows = is_dynamic && stretch.done >= rope_.original_max_positions;
+        const std::int64_t end = is_dynamic && !grows ? std::min(rope_.original_max_positions, stretch.rows) : stretch.rows;
+        const std::int64_t count = grows ? 1 : std::min(rows_per_growth, end - stretch.done);
+        const std::int64_t length = grows ? stretch.done + 1 : &stretch == &long_ ? rope_.original_max_positions + 1 : 0;
+        write_rows(stretch.begin + stretch.done, stretch.done, count, rope_frequencies(rope_, rotated_, length));
+        stretch.done += count;
     }
-    return static_cast<std::int32_t>(position);
 }
 
 void RopeTable::write_rows(std::int64_t row_begin, std::int64_t position_begin, std::int64_t count, const RopeFrequencies& frequencies) {
@@ -169,11 +203,13 @@ void RopeTable::write_rows(std::int64_t row_begin, std::int64_t position_begin, 
     std::vector<float> values(static_cast<std::size_t>(count) * width);
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         const auto position = static_cast<float>(position_begin + static_cast<std::int64_t>(i));
-        for (std::size_t j = 0; j < half; ++j) {
+        float* const cosines = values.data() + i * width;
+        for (std::size_t j = 0; j < frequencies.inverse.size(); ++j) {
             const float angle = position * frequencies.inverse[j];
-            values[i * width + j] = frequencies.attention_factor * static_cast<float>(std::cos(static_cast<double>(angle)));
-            values[i * width + half + j] = frequencies.attention_factor * static_cast<float>(std::sin(static_cast<double>(angle)));
+            cosines[j] = frequencies.attention_factor * static_cast<float>(std::cos(static_cast<double>(angle)));
+            cosines[half + j] = frequencies.attention_factor * static_cast<float>(std::sin(static_cast<double>(angle)));
         }
+        std::fill(cosines + frequencies.inverse.size(), cosines + half, 1.0F);
     }
     float* const to = static_cast<float*>(buffer_->data()) + static_cast<std::size_t>(row_begin) * width;
     backend_.upload(to, std::as_bytes(std::span(values)));

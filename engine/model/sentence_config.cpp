@@ -174,6 +174,7 @@ void read_token_score(const std::vector<Module>& modules, const std::filesystem:
     if (modules.size() != 2 || modules.front().name != "Transformer" || !modules.front().path.empty())
         throw std::runtime_error(file + ": LogitScore is supported after a Transformer in the folder itself, and with no other modules");
     if (!config.generates) throw std::runtime_error(file + ": LogitScore needs a model whose architectures name a …ForCausalLM");
+    if (config.logit_cap) throw std::runtime_error(file + ": LogitScore is not supported for models that cap their logits");
     const auto own = folder / modules.back().path / "config.json";
     const Json json = need_json(own);
     const Section section(json, own.string());

@@ -263,7 +263,7 @@ bool is_finite(const Tensor& tensor) {
     return is_finite(tensor.bytes, *tensor.format);
 }
 
-Checkpoint::Checkpoint(const std::filesystem::path& folder) {
+Checkpoint::Checkpoint(const std::filesystem::path& folder, std::span<const Renamed> renamed) {
     const auto single = folder / "model.safetensors";
     const auto index_file = folder / "model.safetensors.index.json";
     if (std::filesystem::exists(single)) {
@@ -308,6 +308,19 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) {
         throw std::runtime_error(fmt::format(
             "{}: the folder has neither model.safetensors nor model.safetensors.index.json; fetch the model's weights", folder.string()));
     }
+    if (!renamed.empty()) rename(renamed);
+}
+
+void Checkpoint::rename(std::span<const Renamed> renamed) {
+    for (Tensor& tensor : tensors_) {
+        const auto found = std::ranges::find_if(renamed, [&](const Renamed& one) { return tensor.name.starts_with(one.from); });
+        if (found != renamed.end()) tensor.name = found->to + tensor.name.substr(std::string_view(found->from).size());
+    }
+    std::ranges::sort(tensors_, {}, &Tensor::name);
+    const auto twice = std::ranges::adjacent_find(tensors_, {}, &Tensor::name);
+    if (twice == tensors_.end()) return;
+    throw std::runtime_error(
+        fmt::format("{}: tensor {} is there twice, by its name of today and an older one", file_of(*twice), twice->name));
 }
 
 void Checkpoint::add_file(const std::filesystem::path& path) {

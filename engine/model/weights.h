@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/files.h"
+#include "engine/model/module_names.h"
 #include "kernels/backend.h"
 #include "schema/check.h"
 
@@ -63,7 +64,8 @@ class Checkpoint {
 public:
     // Throws std::runtime_error that names file, tensor and what to do: no safetensors file (pickles are refused), a broken header, a
     // missing shard, an index that disagrees with the shards.
-    explicit Checkpoint(const std::filesystem::path& folder);
+    // Tensors whose names begin as an older version's get the names of today.
+    explicit Checkpoint(const std::filesystem::path& folder, std::span<const Renamed> renamed = {});
 
     // The tensor of that name, with or without the prefix (such as "model.") that some files lack, and of norms also by the names that old
     // files have (LayerNorm.gamma and .beta for .weight and .bias); nullptr if there is none.
@@ -81,6 +83,7 @@ private:
         std::unique_ptr<MappedFile> mapped;
     };
     void add_file(const std::filesystem::path& path);
+    void rename(std::span<const Renamed> renamed);
 
     std::vector<File> files_;
     std::vector<Tensor> tensors_;

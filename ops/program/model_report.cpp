@@ -35,6 +35,7 @@ std::string rope_of(const ModelConfig& config) {
         case dynamic: return fmt::format("rope, dynamic × {}", config.rope.factor);
         case llama3: return fmt::format("rope, llama3 × {}", config.rope.factor);
         case yarn: return fmt::format("rope, yarn × {}", config.rope.factor);
+        case longrope: return fmt::format("rope, longrope beyond {} tokens", show_count(config.rope.original_max_positions));
     }
     CHECK(false, "every kind of rope has a name");
 }
@@ -77,6 +78,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
         check.problems.emplace_back(error.what());
     }
     if (check.model.config.head_untied) check.remarks.emplace_back(head_untied_remark);
+    for (const std::string& part : check.model.config.skipped_parts) check.remarks.push_back(part + std::string(part_skipped_remark));
     if (!check.model.unused_tensors.empty())
         check.remarks.push_back("tensors that are not used: " + consumer::listed(check.model.unused_tensors, names_shown));
 }

@@ -13,6 +13,7 @@
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/labels.h"
+#include "tests/support/seeded_model.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/widened.h"
 
@@ -439,6 +440,38 @@ INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
 const tests::Labelled fp8_invariance{"Gpu/*", {tests::Label::slow}};
 INSTANTIATE_TEST_SUITE_P(Gpu, Invariance, testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8, kernels::KvFormat::fp8}),
                          [](const auto& stored) { return stored.param.name(); });
+
+// Pins: the prefix cache gave a request that may pass longrope's original context the blocks of one that may not, or the other way round.
+TEST(LongRope, RequestsShareBlocksOnlyWithThoseOfTheSameFactors) {
+    const tests::GoldenFolder folder(tests::golden_folder() / "checkpoints" / "phi3-longrope");
+    std::vector<Request> requests;  // of the same prompt: 70 or 110 tokens at most, of 84
+    for (RequestId id = 1; id <= 4; ++id) {
+        Request request{.id = id};
+        for (TokenId token = 3; token < 53; ++token) request.prompt.push_back(token);
+        request.max_tokens = id % 2 == 0 ? 20 : 60;
+        request.drawing = shared({.sampling = {.temperature = 0.0, .logprobs = 1}});
+        requests.push_back(std::move(request));
+    }
+    const auto run = [&](bool prefix_cache, bool together) {
+        const ModelRig rig({.weights = Format::float32}, folder.path(), {.prefix_cache = prefix_cache});
+        std::vector<std::string> out;
+        if (together) {
+            for (const auto& [id, result] : rig.run(requests)) out.push_back(told(result));
+        } else {
+            for (const Request& request : requests) {
+                for (const auto& [id, result] : rig.run({request})) out.push_back(told(result));
+            }
+        }
+        if (!together) {
+            EXPECT_EQ(rig.engine->stats().cached_tokens > 0, prefix_cache);
+        }
+        return out;
+    };
+    const auto alone = run(false, false);
+    EXPECT_EQ(run(true, false), alone);
+    EXPECT_EQ(run(true, true), alone);
+    EXPECT_NE(alone[0].substr(0, 20), alone[1].substr(0, 20)) << "the factors show";
+}
 
 }  // namespace
 }  // namespace lorry::engine

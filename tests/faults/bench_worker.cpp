@@ -60,8 +60,7 @@ public:
     kernels::KvShape kv_shape() const override { return {.layers = 1, .kv_heads = 1, .head_dim = 1}; }
     std::size_t weight_bytes() const override { return 0; }
     const std::string& fingerprint() const override { return fingerprint_; }
-    std::int32_t rope_row(std::int64_t position, std::int64_t) override { return static_cast<std::int32_t>(position); }
-    bool kv_depends_on_prompt_length(std::int64_t) const override { return false; }
+    std::int32_t rope_row(std::int64_t position, std::optional<std::int64_t>) override { return static_cast<std::int32_t>(position); }
     kernels::Matrix forward(const engine::ForwardArgs& args, kernels::KvCache&) override {
         if (step_.count() > 0) std::this_thread::sleep_for(step_);
         return {.data = logits_.data(), .rows = static_cast<std::int64_t>(args.step.sample_rows.size()), .columns = config_.vocabulary};

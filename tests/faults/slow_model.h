@@ -22,8 +22,10 @@ public:
     kernels::KvShape kv_shape() const override { return inner_->kv_shape(); }
     std::size_t weight_bytes() const override { return inner_->weight_bytes(); }
     const std::string& fingerprint() const override { return inner_->fingerprint(); }
-    std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) override { return inner_->rope_row(position, prompt_tokens); }
-    bool kv_depends_on_prompt_length(std::int64_t tokens) const override { return inner_->kv_depends_on_prompt_length(tokens); }
+    std::int32_t rope_row(std::int64_t position, std::optional<std::int64_t> length) override { return inner_->rope_row(position, length); }
+    std::optional<std::int64_t> rope_length(std::int64_t prompt_tokens, std::int64_t tokens_max) const override {
+        return inner_->rope_length(prompt_tokens, tokens_max);
+    }
     kernels::Matrix forward(const engine::ForwardArgs& args, kernels::KvCache& cache) override {
         for (const kernels::StepSequence& sequence : args.step.sequences) {
             const auto row = static_cast<std::size_t>(sequence.row_begin);

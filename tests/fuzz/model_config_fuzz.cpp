@@ -12,8 +12,8 @@ namespace {
 void check_rope(const ModelConfig& config) {
     constexpr std::int64_t head_dim_max = 1024;  // more only takes longer
     if (config.rope.kind == RopeConfig::Kind::none || config.head_dim > head_dim_max) return;
-    const RopeFrequencies frequencies = rope_frequencies(config.rope, config.head_dim, config.max_positions);
-    CHECK(std::ssize(frequencies.inverse) == config.head_dim / 2, "a frequency for each pair");
+    const RopeFrequencies frequencies = rope_frequencies(config.rope, config.rotated(), config.max_positions);
+    CHECK(std::ssize(frequencies.inverse) == config.rotated() / 2, "a frequency for each pair");
     CHECK(std::ranges::all_of(frequencies.inverse, [](float value) { return std::isfinite(value); }), "frequencies are finite");
     CHECK(std::isfinite(frequencies.attention_factor), "the attention factor is finite");
 }

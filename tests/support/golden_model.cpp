@@ -103,6 +103,7 @@ StepDriver::StepDriver(engine::Model& model, kernels::Backend& backend, Samples 
 Sequence StepDriver::begin(std::vector<TokenId> prompt, const Adapter* adapter) const {
     Sequence sequence;
     sequence.prompt_tokens = static_cast<std::int64_t>(prompt.size());
+    sequence.rope_length = model_.rope_length(sequence.prompt_tokens, sequence.prompt_tokens);
     sequence.tokens = std::move(prompt);
     sequence.adapter = adapter;
     return sequence;
@@ -133,7 +134,7 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
             }
             tokens.push_back(sequence->tokens[static_cast<std::size_t>(position)]);
             positions.push_back(static_cast<std::int32_t>(position));
-            rope_rows.push_back(model_.rope_row(position, sequence->prompt_tokens));
+            rope_rows.push_back(model_.rope_row(position, sequence->rope_length));
         }
         const auto blocks = static_cast<std::size_t>((sequence->computed + count + backend_.block_size() - 1) / backend_.block_size());
         while (sequence->blocks.size() < blocks) sequence->blocks.push_back(next_block_++);
@@ -164,6 +165,8 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
 
 void StepDriver::generate(const std::vector<Sequence*>& sequences, std::int64_t tokens, std::int64_t chunk) {
     const auto wanted = [&](const Sequence& sequence) { return static_cast<std::size_t>(sequence.prompt_tokens + tokens); };
+    for (Sequence* sequence : sequences)
+        sequence->rope_length = model_.rope_length(sequence->prompt_tokens, sequence->prompt_tokens + tokens);
     for (;;) {
         std::vector<Sequence*> unfinished;
         for (Sequence* sequence : sequences) {

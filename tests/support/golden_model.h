@@ -48,6 +48,7 @@ Expected<std::unique_ptr<engine::Adapter>, engine::AdapterError> load_adapter(co
 struct Sequence {
     std::vector<kernels::TokenId> tokens;  // prompt, then what was generated
     std::int64_t prompt_tokens = 0;
+    std::optional<std::int64_t> rope_length;  // of the prompt and, once it generates, of all that it will have
     const engine::Adapter* adapter = nullptr;
     std::int64_t computed = 0;
     std::vector<kernels::BlockId> blocks;

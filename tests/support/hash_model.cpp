@@ -133,8 +133,7 @@ public:
     const std::string& fingerprint() const override { return fingerprint_; }
     const engine::ModelLayout& layout() const override { CHECK(false, "the hash model has no weights"); }
     const engine::Checkpoint& checkpoint() const override { CHECK(false, "the hash model has no weights"); }
-    std::int32_t rope_row(std::int64_t position, std::int64_t) override { return static_cast<std::int32_t>(position); }
-    bool kv_depends_on_prompt_length(std::int64_t) const override { return false; }
+    std::int32_t rope_row(std::int64_t position, std::optional<std::int64_t>) override { return static_cast<std::int32_t>(position); }
 
     kernels::Matrix forward(const engine::ForwardArgs& args, kernels::KvCache& kv) override {
         auto& cache = dynamic_cast<TokenCache&>(kv);

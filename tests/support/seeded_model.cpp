@@ -101,7 +101,7 @@ struct Step {
             tokens.push_back(wanted.text->tokens[static_cast<std::size_t>(i)]);
             positions.push_back(static_cast<std::int32_t>(i));
             types.push_back(wanted.text->types.empty() ? 0 : wanted.text->types[static_cast<std::size_t>(i)]);
-            rope_rows.push_back(model.rope_row(i, count));
+            rope_rows.push_back(model.rope_row(i, model.rope_length(count, count)));
         }
         std::int32_t next = blocks.empty() ? 0 : blocks.back().back() + 1;
         auto& own = blocks.emplace_back();
@@ -147,6 +147,12 @@ SeededFolder::SeededFolder(const std::filesystem::path& from, const std::string&
         if (name.ends_with("config.json")) std::filesystem::copy_file(entry.path(), path_ / name);
     }
     write_weights(*read_json(from / "tensors.json").find("tensors"), path_ / file);
+}
+
+GoldenFolder::GoldenFolder(const std::filesystem::path& from) : path_(from) {
+    if (!std::filesystem::exists(from / "tensors.json")) return;
+    const bool is_adapter = std::filesystem::exists(from / "adapter_config.json");
+    seeded_.emplace(from, is_adapter ? "adapter_model.safetensors" : "model.safetensors");
 }
 
 TextGolden read_text_golden(const std::filesystem::path& folder) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,17 @@ public:
 private:
     TempFolder folder_;
     std::filesystem::path path_;
+};
+
+// A golden model or adapter with its weights: the folder itself, or a SeededFolder of it.
+class GoldenFolder {
+public:
+    explicit GoldenFolder(const std::filesystem::path& from);
+    const std::filesystem::path& path() const { return seeded_ ? seeded_->path() : path_; }
+
+private:
+    std::filesystem::path path_;
+    std::optional<SeededFolder> seeded_;
 };
 
 struct TextCase {

@@ -68,6 +68,12 @@ ADAPTERS = {
     "llama-causal-classify": (
         "llama-mha", "LlamaForSequenceClassification", 4,
         {"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 4, "target_modules": ["k_proj", "down_proj"], "modules_to_save": ["score"]}),
+    "gemma-classify": (
+        "gemma-seq", "GemmaForSequenceClassification", 2,
+        {"task_type": "SEQ_CLS", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}),
+    "gpt-neox-causal-classify": (
+        "gpt-neox", "GPTNeoXForSequenceClassification", 3,
+        {"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 4, "target_modules": ["query_key_value"], "modules_to_save": ["score"]}),
     "qwen3-embed": (
         "qwen3-bare", "Qwen3Model", None,
         {"task_type": "FEATURE_EXTRACTION", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}),
@@ -79,11 +85,11 @@ def load_base(models, checkpoint, class_name, labels):
     checkpoint."""
     keys = {} if labels is None else {"num_labels": labels, "ignore_mismatched_sizes": True}
     generator = models / "checkpoints" / checkpoint
-    if generator.exists():
+    if (generator / "model.safetensors").exists():
         model, info = golden_encoders.load(generator, class_name, pad_token_id=0, **keys)
     else:
         with tempfile.TemporaryDirectory() as temporary:
-            golden_encoders.materialize(models / "encoders" / checkpoint, Path(temporary))
+            golden_encoders.materialize(generator if generator.exists() else models / "encoders" / checkpoint, Path(temporary))
             model, info = golden_encoders.load(temporary, class_name, **keys)
     return model, set(info["missing_keys"]) | {entry[0] for entry in info["mismatched_keys"]}
 

@@ -137,6 +137,16 @@ CHECKPOINTS = {
     "qwen2-seq": ("Qwen2ForSequenceClassification", decoder(num_labels=3)),
     "qwen3-seq": ("Qwen3ForSequenceClassification", decoder(num_labels=1, head_dim=14)),
     "qwen3-tokens": ("Qwen3ForTokenClassification", decoder(head_dim=14, **NER)),
+    "gemma-seq": ("GemmaForSequenceClassification", decoder(head_dim=14, num_labels=3)),
+    "gemma-tokens": ("GemmaForTokenClassification", decoder(head_dim=14, **NER)),
+    "gemma2-seq": (
+        "Gemma2ForSequenceClassification",
+        decoder(head_dim=14, num_labels=2, sliding_window=7, query_pre_attn_scalar=20, attn_logit_softcapping=3.0)),
+    "gemma3-seq": ("Gemma3TextForSequenceClassification", decoder(head_dim=14, num_labels=1, sliding_window=7, query_pre_attn_scalar=20)),
+    "phi3-tokens": ("Phi3ForTokenClassification", decoder(**NER)),
+    "olmo2-seq": ("Olmo2ForSequenceClassification", decoder(num_labels=3)),
+    "gpt-neox-tokens": ("GPTNeoXForTokenClassification", decoder(rotary_pct=0.5, **NER)),
+    "stablelm-seq": ("StableLmForSequenceClassification", decoder(num_labels=3, partial_rotary_factor=0.5)),
     "qwen3-bare": ("Qwen3Model", decoder(sizes(32, 4, 44, 2, 64), num_key_value_heads=2, head_dim=10, vocab_size=97)),
 }
 

@@ -181,6 +181,9 @@ GPT2 = {
 }
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 
+GEMMA = {**LLAMA, "model_type": "gemma", "architectures": ["GemmaForCausalLM"], "tie_word_embeddings": True}
+PHI3 = {**LLAMA, "model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "original_max_position_embeddings": 64}
+
 # name -> (base configuration, changes (None: remove the key), words).
 CONFIGS = {
     "model-type-missing": (LLAMA, {"model_type": None}, ["model_type"]),
@@ -236,6 +239,22 @@ CONFIGS = {
     "eps-negative": (LLAMA, {"rms_norm_eps": -1e-6}, ["rms_norm_eps"]),
     "tie-not-boolean": (LLAMA, {"tie_word_embeddings": "yes"}, ["tie_word_embeddings"]),
     "window-zero": ({**LLAMA, "model_type": "mistral", "architectures": ["MistralForCausalLM"]}, {"sliding_window": 0}, ["sliding_window"]),
+    "head-of-another-family": (GEMMA, {"architectures": ["LlamaForCausalLM"]}, ["architectures", "LlamaForCausalLM"]),
+    "bidirectional": (GEMMA, {"use_bidirectional_attention": True}, ["use_bidirectional_attention"]),
+    "multiplier-of-another-family": (LLAMA, {"residual_multiplier": 0.22}, ["residual_multiplier", "0.22"]),
+    "cap-of-another-family": (GEMMA, {"attn_logit_softcapping": 50.0}, ["attn_logit_softcapping", "50.0"]),
+    "qk-norm-of-stablelm": (
+        {**LLAMA, "model_type": "stablelm", "architectures": ["StableLmForCausalLM"]}, {"qk_layernorm": True}, ["qk_layernorm"]),
+    "qk-norm-of-cohere": ({**LLAMA, "model_type": "cohere", "architectures": ["CohereForCausalLM"]}, {"use_qk_norm": True}, ["use_qk_norm"]),
+    "no-rope-layers-too-few": (
+        {**LLAMA, "model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"]}, {"no_rope_layers": [1]}, ["no_rope_layers"]),
+    "longrope-factors-too-few": (
+        PHI3, {"rope_scaling": {"type": "longrope", "short_factor": [1.0] * 5, "long_factor": [2.0] * 6}}, ["short_factor", "6"]),
+    "longrope-factors-missing": (PHI3, {"rope_scaling": {"type": "longrope", "short_factor": [1.0] * 6}}, ["long_factor"]),
+    "linear-rope-of-phi3": (PHI3, {"rope_scaling": {"type": "linear", "factor": 2.0}}, ["rope", "linear"]),
+    "partial-rope-odd": (PHI3, {"partial_rotary_factor": 0.25}, ["partial_rotary_factor", "0.25"]),
+    "text-config-missing": (GEMMA, {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"]}, ["text_config"]),
+    "vision-of-another-family": (LLAMA, {"vision_config": {"hidden_size": 8}}, ["vision_config"]),
     "layer-types-unknown": (QWEN2, {"layer_types": ["full_attention", "chunked_attention"]}, ["layer_types", "chunked_attention"]),
     "layer-types-too-few": (QWEN2, {"layer_types": ["full_attention"]}, ["layer_types"]),
     "layer-types-without-window": (QWEN2, {"layer_types": ["full_attention", "sliding_attention"], "use_sliding_window": False},
@@ -249,7 +268,7 @@ def write_configs(root):
     for name, (base, changes, words) in CONFIGS.items():
         config = {key: value for key, value in {**base, **changes}.items() if value is not None}
         (root / f"{name}.json").write_text(json.dumps({"error_contains": words, "config": config}, indent=2) + "\n")
-    for name, config in {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2}.items():
+    for name, config in {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2, "gemma": GEMMA, "phi3": PHI3}.items():
         (root / f"control-{name}.json").write_text(json.dumps({"accepted": True, "config": config}, indent=2) + "\n")
     for name, text in {"not-json": '{"model_type": "llama",', "not-an-object": "[]", "empty-file": ""}.items():
         (root / f"{name}.json").write_text(json.dumps({"error_contains": ["config.json"], "config_text": text}, indent=2) + "\n")

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -15,6 +16,7 @@
 #include "schema/json.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/labels.h"
+#include "tests/support/seeded_model.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry {
@@ -37,24 +39,30 @@ std::string all_words(const std::string& message, const std::vector<std::string>
 
 struct LoadedModel {
     explicit LoadedModel(const std::string& base)
-        : backend(tests::float32_backend()),
-          model(engine::Model::load(checkpoint_folder(base), *backend, StepDriver::rows_max, StepDriver::rows_max)) {}
+        : folder(checkpoint_folder(base)),
+          backend(tests::float32_backend()),
+          model(engine::Model::load(folder.path(), *backend, StepDriver::rows_max, StepDriver::rows_max)) {}
+    tests::GoldenFolder folder;
     std::unique_ptr<kernels::Backend> backend;
     std::unique_ptr<engine::Model> model;
 };
 
-class GoldenAdapter : public testing::TestWithParam<std::string> {};
+class GoldenAdapter : public testing::TestWithParam<std::string> {
+protected:
+    const tests::GoldenFolder folder_{adapter_folder(GetParam())};
+};
 
 TEST_P(GoldenAdapter, GivesTheLogitsAndGreedyTokensOfPeft) {
     const Golden golden = tests::read_golden(adapter_folder(GetParam()));
     const LoadedModel base(golden.base);
-    const auto adapter = tests::load_adapter(adapter_folder(GetParam()), *base.model, *base.backend);
+    const auto adapter = tests::load_adapter(folder_.path(), *base.model, *base.backend);
     if (!adapter && !golden.may_refuse.empty()) {
         EXPECT_EQ(all_words(adapter.error().reason, golden.may_refuse), "");
         return;
     }
     ASSERT_TRUE(adapter.has_value()) << adapter.error().reason;
     StepDriver driver(*base.model, *base.backend);
+    float largest = 0.0F;
     for (std::size_t i = 0; i < golden.cases.size(); ++i) {
         SCOPED_TRACE("case " + std::to_string(i));
         Sequence sequence = driver.begin(golden.cases[i].prompt, adapter->get());
@@ -65,15 +73,17 @@ TEST_P(GoldenAdapter, GivesTheLogitsAndGreedyTokensOfPeft) {
         }
         EXPECT_EQ(tests::difference(logits, golden.cases[i].logits, 1e-4F), "");
         EXPECT_EQ(tests::difference(sequence.logits.back(), golden.cases[i].last, 1e-4F), "");
+        for (std::size_t j = 0; j < logits.size(); ++j) largest = std::max(largest, std::abs(logits[j] - golden.cases[i].logits[j]));
         EXPECT_THAT(std::span(sequence.tokens).subspan(golden.cases[i].prompt.size()), testing::ElementsAreArray(golden.cases[i].greedy));
     }
+    RecordProperty("largest_difference", fmt::format("{:.1e}", largest));  // as GoldenCheckpoint's
 }
 
 TEST_P(GoldenAdapter, IsInspectedAsItIsLoaded) {
     const Golden golden = tests::read_golden(adapter_folder(GetParam()));
     const LoadedModel base(golden.base);
-    const auto adapter = tests::load_adapter(adapter_folder(GetParam()), *base.model, *base.backend);
-    const auto info = engine::inspect_adapter(adapter_folder(GetParam()), base.model->config());
+    const auto adapter = tests::load_adapter(folder_.path(), *base.model, *base.backend);
+    const auto info = engine::inspect_adapter(folder_.path(), base.model->config());
     ASSERT_EQ(adapter.has_value(), info.has_value());
     if (!info) return;
     EXPECT_EQ(info->hash, (*adapter)->info().hash);
@@ -87,7 +97,7 @@ TEST_P(GoldenAdapter, IsInspectedAsItIsLoaded) {
 TEST_P(GoldenAdapter, FitsIntoItsSlotToTheByteAndAnswersAlikeFromThere) {
     const Golden golden = tests::read_golden(adapter_folder(GetParam()));
     const LoadedModel base(golden.base);
-    const auto files = engine::AdapterFiles::read(adapter_folder(GetParam()), "", *base.model);
+    const auto files = engine::AdapterFiles::read(folder_.path(), "", *base.model);
     if (!files) return;  // each refusal has its own test
     const std::size_t bytes = (*files)->slot_bytes(*base.backend);
     EXPECT_GT(bytes, 0U);
@@ -161,7 +171,7 @@ TEST(Adapter, AllAdaptersOfABaseAndPlainRowsRunInOneBatchAsAlone) {
         std::vector<Sequence*> batch;
         std::vector<const tests::GoldenCase*> cases;
         for (const std::string& name : names) {
-            auto adapter = tests::load_adapter(adapter_folder(name), *base.model, *base.backend);
+            auto adapter = tests::load_adapter(tests::GoldenFolder(adapter_folder(name)).path(), *base.model, *base.backend);
             if (!adapter) continue;  // each refusal has its own test
             adapters.push_back(std::move(*adapter));
             goldens.push_back(tests::read_golden(adapter_folder(name)));

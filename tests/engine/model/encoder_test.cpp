@@ -44,21 +44,23 @@ PoolingTask task_of(const std::string& architecture) {
     return architecture.ends_with("ForSequenceClassification") ? PoolingTask::classify : PoolingTask::embed;
 }
 
-// The base model of a golden folder: one of the seeded ones, or a checkpoint with weights.
+// The base model of a golden folder: one of the encoders, or a checkpoint.
 class Base {
 public:
-    Base(const std::string& name, kernels::Backend& backend) {
-        const auto seeded = tests::golden_folder() / "encoders" / name;
-        std::filesystem::path folder = tests::golden_folder() / "checkpoints" / name;
-        if (std::filesystem::exists(seeded)) folder = weights_.emplace(seeded, "model.safetensors").path();
+    Base(const std::string& name, kernels::Backend& backend) : weights_(folder_of(name)) {
         // A decoder without a head is an embedder once it is told how to pool.
         const auto pooling = name == "qwen3-bare" ? std::optional(engine::PoolingMode::last) : std::nullopt;
-        model_ = engine::Model::load(folder, backend, rows_max, rows_max, rows_max, pooling);
+        model_ = engine::Model::load(weights_.path(), backend, rows_max, rows_max, rows_max, pooling);
     }
     engine::Model& model() { return *model_; }
 
 private:
-    std::optional<SeededFolder> weights_;
+    static std::filesystem::path folder_of(const std::string& name) {
+        const auto encoder = tests::golden_folder() / "encoders" / name;
+        return std::filesystem::exists(encoder) ? encoder : tests::golden_folder() / "checkpoints" / name;
+    }
+
+    const tests::GoldenFolder weights_;
     std::unique_ptr<engine::Model> model_;
 };
 

@@ -73,7 +73,7 @@ TEST(ModelConfig, AbsentKeysMeanWhatEachConfigurationClassSays) {
     EXPECT_EQ(parse("mistral").windows.front(), 4096);
     EXPECT_EQ(parse("mistral", R"("sliding_window":null)").windows.front(), std::nullopt);
     EXPECT_EQ(parse("qwen3", R"("num_key_value_heads":2)").head_dim, 128);
-    EXPECT_TRUE(parse("qwen3", R"("num_key_value_heads":2)").qk_norm);
+    EXPECT_EQ(parse("qwen3", R"("num_key_value_heads":2)").qk_norm, engine::QkNorm::by_head);
     EXPECT_TRUE(parse("qwen2", R"("num_key_value_heads":2)").attention_bias);
     EXPECT_FALSE(parse("qwen2", R"("num_key_value_heads":2)").output_bias);
     EXPECT_THAT(error_of(config_with("qwen2", "")), testing::HasSubstr("num_key_value_heads"));  // 32 when absent

@@ -220,6 +220,24 @@ TEST(Checkpoint, ShardsAreJoinedAndANameMayLackItsPrefix) {
     EXPECT_EQ(bare.find("transformer.wte.weight", "other."), nullptr);
 }
 
+// Pins: names that an older version of transformers wrote, which begin otherwise.
+TEST(Checkpoint, OlderNamesAreReadAsThoseOfToday) {
+    constexpr std::array renamed{engine::Renamed{"a", "new.a"}, engine::Renamed{"missing.", "x."}};
+    const Folder folder;
+    folder.write("model.safetensors", file_of(two_tensors, std::string(12, '\1')));
+    const Checkpoint checkpoint(folder.path(), renamed);
+    ASSERT_NE(checkpoint.find("new.a", ""), nullptr);
+    EXPECT_EQ(checkpoint.find("a", ""), nullptr);
+    EXPECT_NE(checkpoint.find("b", ""), nullptr);
+    constexpr std::array twice{engine::Renamed{"a", "b"}};
+    try {
+        const Checkpoint broken(folder.path(), twice);
+        ADD_FAILURE() << "two tensors of one name";
+    } catch (const std::runtime_error& error) {
+        EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("model.safetensors"), testing::HasSubstr("tensor b is there twice")));
+    }
+}
+
 TEST(Checkpoint, FoldersWithoutReadableWeightsAreRefusedWithAdvice) {
     const Folder folder;
     EXPECT_THAT(checkpoint_error(folder.path()), testing::HasSubstr("neither model.safetensors nor"));

@@ -1,0 +1,17 @@
+// Reads what config.json says about rotary positions, in all generations of its keys. Called by model_config.cpp.
+#pragma once
+
+#include "engine/model/config_section.h"
+#include "engine/model/model_config.h"
+#include "engine/model/model_families.h"
+
+namespace lorry::engine {
+
+// Whether a value equals one in JSON without members. Numbers are compared by value: 1 equals 1.0.
+bool is_equal(const schema::Json& value, std::string_view json);
+
+// Sets everything about rope and, as scaled kinds lengthen it, max_positions. The sizes must have been read. Throws
+// std::runtime_error that names file, key and value.
+void read_rope(const Section& config, const FamilyTraits& traits, ModelConfig& out);
+
+}  // namespace lorry::engine

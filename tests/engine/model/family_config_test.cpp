@@ -1,0 +1,154 @@
+// What config.json of each younger family means: defaults, keys of both generations, and parts of multimodal configs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "engine/model/model_config.h"
+
+namespace lorry {
+namespace {
+
+using engine::ModelConfig;
+using engine::RopeConfig;
+using testing::ElementsAre;
+
+ModelConfig parse(const std::string& family, const std::string& members = "") {
+    const std::string sizes = R"("hidden_size":64,"num_attention_heads":16,"num_key_value_heads":2,"num_hidden_layers":4,)"
+                              R"("vocab_size":100,"intermediate_size":96)";
+    const std::string text = R"({"model_type":")" + family + "\"," + sizes + (members.empty() ? "" : "," + members) + "}";
+    return ModelConfig::parse(text, "", "config.json");
+}
+
+// As files of a release have it: what equals the default is left out.
+constexpr const char* gemma3_of_the_hub = R"({
+  "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999, "eoi_token_index": 256000,
+  "eos_token_id": [1, 106], "image_token_index": 262144, "initializer_range": 0.02, "mm_tokens_per_image": 256, "model_type": "gemma3",
+  "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+                  "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
+  "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0",
+  "vision_config": {"hidden_size": 1152, "image_size": 896, "model_type": "siglip_vision_model", "num_hidden_layers": 27}})";
+
+TEST(FamilyConfig, TheTextPartOfAMultimodalConfigIsReadAndTheOtherPartsAreNamed) {
+    const ModelConfig config = ModelConfig::parse(gemma3_of_the_hub, "", "config.json");
+    EXPECT_THAT(config.skipped_parts, ElementsAre("vision_config"));
+    EXPECT_EQ(config.heads, 8);
+    EXPECT_EQ(config.kv_heads, 4);
+    EXPECT_EQ(config.head_dim, 256);
+    EXPECT_EQ(config.vocabulary, 262208);
+    EXPECT_EQ(config.max_positions, 131072) << "which includes the factor";
+    EXPECT_EQ(config.storage, kernels::Format::bfloat16);
+    EXPECT_THAT(config.eos_ids, ElementsAre(1, 106));
+    EXPECT_TRUE(config.generates && config.tied_head);
+    EXPECT_EQ(config.windows[4], 1024);
+    EXPECT_EQ(config.windows[5], std::nullopt);
+    EXPECT_EQ(config.rope.kind, RopeConfig::Kind::linear);
+    EXPECT_EQ(config.rope.theta, 1e6);
+    EXPECT_EQ(config.rope.factor, 8.0);
+    ASSERT_TRUE(config.window_rope);
+    EXPECT_EQ(config.window_rope->kind, RopeConfig::Kind::standard);
+    EXPECT_EQ(config.window_rope->theta, 1e4);
+    EXPECT_EQ(config.attention_cap, std::nullopt);
+    EXPECT_EQ(config.logit_cap, std::nullopt);
+
+    // A quantized checkpoint is refused, wherever the key stands.
+    std::string quantized = gemma3_of_the_hub;
+    quantized.insert(1, R"("quantization_config":{"quant_method":"gptq"},)");
+    EXPECT_THROW(ModelConfig::parse(quantized, "", "config.json"), std::runtime_error);
+}
+
+// Pins: transformers holds the scale in the dtype of the weights, so that 55.4256 is 55.5 in bfloat16.
+TEST(FamilyConfig, GemmasEmbeddingScaleIsRoundedToTheCheckpointsDtype) {
+    const auto scale = [](const char* dtype) {
+        return parse("gemma", fmt::format(R"("hidden_size":3072,"head_dim":256,"torch_dtype":"{}")", dtype)).embedding_scale;
+    };
+    EXPECT_EQ(scale("bfloat16"), 55.5);
+    EXPECT_EQ(scale("float16"), 55.4375);
+    EXPECT_EQ(static_cast<float>(scale("float32")), std::sqrt(3072.0F));
+}
+
+TEST(FamilyConfig, GemmaHasItsOwnDefaults) {
+    const ModelConfig gemma = parse("gemma", R"("hidden_act":"gelu")");
+    EXPECT_EQ(gemma.activation, kernels::ActivationKind::gelu_tanh) << "the first releases say gelu and mean the other";
+    EXPECT_EQ(gemma.head_dim, 256);
+    EXPECT_TRUE(gemma.norm_offset && gemma.tied_head);
+    const ModelConfig gemma2 = parse("gemma2", R"("sliding_window":9,"final_logit_softcapping":null)");
+    EXPECT_EQ(gemma2.attention_cap, 50.0);
+    EXPECT_EQ(gemma2.logit_cap, std::nullopt);
+    EXPECT_EQ(gemma2.attention_scale, 1.0 / 16.0);
+    EXPECT_THAT(gemma2.windows, ElementsAre(9, std::nullopt, 9, std::nullopt));
+}
+
+TEST(FamilyConfig, PhisLongRopeHasThreeNamesAndRotatesAPartOfAHead) {
+    const std::string factors = R"("short_factor":[1,1],"long_factor":[2,3])";
+    const std::string sizes = R"("head_dim":8,"partial_rotary_factor":0.5,"max_position_embeddings":4096)";
+    for (const char* name : {"longrope", "su", "yarn"}) {
+        const ModelConfig config = parse(
+            "phi3", sizes + fmt::format(R"(,"original_max_position_embeddings":1024,"rope_scaling":{{"type":"{}",{}}})", name, factors));
+        EXPECT_EQ(config.rope.kind, RopeConfig::Kind::longrope);
+        EXPECT_EQ(config.rotated(), 4);
+        EXPECT_TRUE(config.reorders_heads());
+        EXPECT_EQ(config.rope.original_max_positions, 1024);
+        EXPECT_EQ(config.rope.factor, 4.0) << "the ratio of the two contexts";
+        EXPECT_EQ(config.max_positions, 4096);
+        EXPECT_THAT(config.rope.long_factors, ElementsAre(2.0, 3.0));
+    }
+    const ModelConfig newer =
+        parse("phi3", R"("head_dim":8,"max_position_embeddings":4096,"rope_parameters":{"rope_type":"longrope",)" + factors +
+                          R"(,"partial_rotary_factor":0.5,"original_max_position_embeddings":1024,"rope_theta":99})");
+    EXPECT_EQ(newer.rotated(), 4);
+    EXPECT_EQ(newer.rope.original_max_positions, 1024);
+    EXPECT_EQ(newer.rope.theta, 99.0);
+    EXPECT_EQ(parse("phi3").windows.front(), std::nullopt);
+    EXPECT_EQ(parse("phi3", R"("sliding_window":2047)").windows.front(), 2047);
+}
+
+TEST(FamilyConfig, SmolLm3LeavesRopeOutOfEachFourthLayerUnlessAListSaysOtherwise) {
+    const auto rotates = [](const std::string& members) {
+        const ModelConfig config = parse("smollm3", members);
+        std::vector<bool> out;
+        for (std::int64_t layer = 0; layer < config.layers; ++layer) out.push_back(config.rotates(layer));
+        return out;
+    };
+    EXPECT_THAT(rotates(""), ElementsAre(true, true, true, false));
+    EXPECT_THAT(rotates(R"("no_rope_layer_interval":2)"), ElementsAre(true, false, true, false));
+    EXPECT_THAT(rotates(R"("no_rope_layers":[0,1,1,0])"), ElementsAre(false, true, true, false));
+    EXPECT_EQ(parse("smollm3").rope.theta, 2e6);
+    const ModelConfig windows = parse("smollm3", R"("use_sliding_window":true,"sliding_window":9)");
+    EXPECT_THAT(windows.windows, ElementsAre(std::nullopt, std::nullopt, std::nullopt, 9)) << "those without rope";
+}
+
+TEST(FamilyConfig, MultipliersAreThoseOfTheFamilysOwnKeys) {
+    const ModelConfig granite = parse(
+        "granite",
+        R"("embedding_multiplier":12.0,"attention_multiplier":0.0078125,"residual_multiplier":0.22,"logits_scaling":8.0,"mlp_bias":true)");
+    EXPECT_EQ(granite.embedding_scale, 12.0);
+    EXPECT_EQ(granite.attention_scale, 0.0078125);
+    EXPECT_EQ(granite.residual_scale, 0.22);
+    EXPECT_EQ(granite.logit_scale, 0.125);
+    EXPECT_TRUE(granite.mlp_bias);
+    const ModelConfig cohere = parse("cohere");
+    EXPECT_EQ(cohere.logit_scale, 0.0625);
+    EXPECT_TRUE(cohere.is_parallel && cohere.shares_norm && cohere.rotates_neighbours);
+    EXPECT_FALSE(cohere.norm_bias);
+}
+
+TEST(FamilyConfig, BiasesResidualsAndPartialRopeFollowTheirKeys) {
+    const ModelConfig neox = parse("gpt_neox", R"("num_attention_heads":4,"rotary_pct":0.5,"rotary_emb_base":500)");
+    EXPECT_TRUE(neox.is_parallel && neox.attention_bias && neox.output_bias && neox.mlp_bias && neox.norm_bias);
+    EXPECT_FALSE(neox.shares_norm);
+    EXPECT_EQ(neox.rotated(), 8);
+    EXPECT_EQ(neox.rope.theta, 500.0);
+    EXPECT_FALSE(parse("gpt_neox", R"("num_attention_heads":4,"use_parallel_residual":false)").is_parallel);
+    EXPECT_FALSE(parse("starcoder2", R"("use_bias":false)").mlp_bias);
+    EXPECT_TRUE(parse("starcoder2").mlp_bias);
+    const ModelConfig stablelm = parse("stablelm", R"("num_attention_heads":4,"use_qkv_bias":true)");
+    EXPECT_TRUE(stablelm.attention_bias && stablelm.norm_bias);
+    EXPECT_FALSE(stablelm.output_bias || stablelm.is_parallel);
+    EXPECT_EQ(stablelm.rotated(), 4);
+}
+
+}  // namespace
+}  // namespace lorry
