@@ -383,8 +383,9 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     if (!header_bytes) return broken(header_bytes.error());
     std::string header(*header_bytes, '\0');
     if (files->weights.read(std::as_writable_bytes(std::span(header))) != header.size()) return unexpected(truncated());
-    const auto tensors = parse_safetensors_header(header, weights_bytes - safetensors_length_bytes - *header_bytes);
+    auto tensors = parse_safetensors_header(header, weights_bytes - safetensors_length_bytes - *header_bytes);
     if (!tensors) return broken(tensors.error());
+    rename_tensors(*tensors, model.names->renamed, name_prefix);
 
     const ModelLayout layout = layout_of(model);
     const auto match = match_adapter(files->config, layout, model, *tensors);
@@ -425,6 +426,7 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
                         folder.string(), hash.hex(), expected_hash),
             true});
     }
+    rename_tensors(*tensors, model.config().names->renamed, name_prefix);
     auto checked = std::make_unique<CheckedFiles>(std::move(file), std::move(*tensors), model);
     if (const auto matched = checked->match(files->config, files->model_config); !matched) return unexpected(AdapterError{matched.error()});
     for (const Tensor& tensor : checked->tensors()) {

@@ -13,7 +13,6 @@
 namespace lorry::engine {
 namespace {
 
-constexpr std::string_view name_prefix = "base_model.model.";
 constexpr const char* weights_file = "adapter_model.safetensors";
 
 // Takes tensors by name, marks them as used, and keeps the first error.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/model/adapter_config.h"
@@ -13,6 +14,9 @@
 #include "engine/model/weights.h"
 
 namespace lorry::engine {
+
+// What PEFT puts before the name of a module.
+inline constexpr std::string_view name_prefix = "base_model.model.";
 
 // All pointers point into the layout and the tensors that were matched.
 struct LoraMatch {

@@ -328,6 +328,23 @@ void read_generation_defaults(const Section& generation, ModelConfig& out) {
     }
 }
 
+// A GGUF file has a model's config, tokenizer and quantized weights in one.
+void refuse_gguf(const std::filesystem::path& folder) {
+    const auto is_gguf = [](const std::filesystem::path& path) { return path.extension() == ".gguf"; };
+    std::filesystem::path found = is_gguf(folder) ? folder : std::filesystem::path();
+    std::error_code ignored;
+    if (!std::filesystem::exists(folder / "config.json", ignored)) {
+        for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+            if (is_gguf(entry.path())) found = entry.path();
+        }
+    }
+    if (found.empty()) return;
+    throw std::runtime_error(fmt::format(
+        "{}: GGUF files are not supported; fetch the folder with config.json and safetensors files that this one was made from, and use "
+        "--quantize to store its weights in less memory",
+        found.string()));
+}
+
 }  // namespace
 
 ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view generation_config_json, const std::string& file) {
@@ -380,6 +397,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
 }
 
 ModelConfig ModelConfig::load(const std::filesystem::path& folder, std::optional<PoolingMode> pooling) {
+    refuse_gguf(folder);
     const auto file = folder / "config.json";
     const auto config = read_text(file);
     if (!config) throw std::runtime_error(config.error() + "; a model folder is one that transformers' save_pretrained wrote");

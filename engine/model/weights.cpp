@@ -263,6 +263,18 @@ bool is_finite(const Tensor& tensor) {
     return is_finite(tensor.bytes, *tensor.format);
 }
 
+void rename_tensors(std::vector<Tensor>& tensors, std::span<const Renamed> renamed, std::string_view after) {
+    if (renamed.empty()) return;
+    for (Tensor& tensor : tensors) {
+        if (!tensor.name.starts_with(after)) continue;
+        const std::string_view rest = std::string_view(tensor.name).substr(after.size());
+        const auto found = std::ranges::find_if(renamed, [&](const Renamed& one) { return rest.starts_with(one.from); });
+        if (found == renamed.end()) continue;
+        tensor.name = std::string(after) + found->to + std::string(rest.substr(std::string_view(found->from).size()));
+    }
+    std::ranges::sort(tensors, {}, &Tensor::name);
+}
+
 Checkpoint::Checkpoint(const std::filesystem::path& folder, std::span<const Renamed> renamed) {
     const auto single = folder / "model.safetensors";
     const auto index_file = folder / "model.safetensors.index.json";
@@ -308,15 +320,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, std::span<const Rena
         throw std::runtime_error(fmt::format(
             "{}: the folder has neither model.safetensors nor model.safetensors.index.json; fetch the model's weights", folder.string()));
     }
-    if (!renamed.empty()) rename(renamed);
-}
-
-void Checkpoint::rename(std::span<const Renamed> renamed) {
-    for (Tensor& tensor : tensors_) {
-        const auto found = std::ranges::find_if(renamed, [&](const Renamed& one) { return tensor.name.starts_with(one.from); });
-        if (found != renamed.end()) tensor.name = found->to + tensor.name.substr(std::string_view(found->from).size());
-    }
-    std::ranges::sort(tensors_, {}, &Tensor::name);
+    rename_tensors(tensors_, renamed, "");
     const auto twice = std::ranges::adjacent_find(tensors_, {}, &Tensor::name);
     if (twice == tensors_.end()) return;
     throw std::runtime_error(

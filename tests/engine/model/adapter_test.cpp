@@ -116,6 +116,31 @@ TEST_P(GoldenAdapter, FitsIntoItsSlotToTheByteAndAnswersAlikeFromThere) {
     EXPECT_EQ(sequences.front().logits, sequences.back().logits);
 }
 
+// Pins: an adapter of a multimodal model that an older version of transformers named.
+TEST(Adapter, OlderNamesOfModulesAreThoseOfToday) {
+    const LoadedModel base("gemma3-nested");
+    const tests::GoldenFolder today(adapter_folder("gemma3-nested-text"));
+    const tests::TempFolder older;
+    std::filesystem::copy(today.path(), older.path(), std::filesystem::copy_options::recursive);
+    const auto file = older.path() / "adapter_model.safetensors";
+    std::string bytes = *engine::read_text(file);
+    const std::string name = "model.model.language_model.";
+    for (std::size_t at = bytes.find(name); at != std::string::npos; at = bytes.find(name, at + name.size()))
+        bytes.replace(at, name.size(), "model.language_model.model.");
+    tests::write_text(file, bytes);
+    std::vector<Sequence> sequences;
+    StepDriver driver(*base.model, *base.backend);
+    for (const auto& folder : {today.path(), older.path()}) {
+        SCOPED_TRACE(folder);
+        EXPECT_TRUE(engine::inspect_adapter(folder, base.model->config()));
+        const auto adapter = tests::load_adapter(folder, *base.model, *base.backend);
+        ASSERT_TRUE(adapter) << adapter.error().reason;
+        Sequence& sequence = sequences.emplace_back(driver.begin({1, 2, 3}, adapter->get()));
+        driver.generate({&sequence}, 8);
+    }
+    EXPECT_EQ(sequences.front().logits, sequences.back().logits);
+}
+
 const tests::Labelled gpu_adapters{"*/GoldenAdapter.*", {tests::Label::on_cuda}};
 const tests::Labelled gpu_adapters_with_asan{"*/GoldenAdapter.Gives*", {tests::Label::asan_cuda}};
 // Pins: the pool, the splits of the work and the order of sums on machines with many cores; here most threads wait for a core.

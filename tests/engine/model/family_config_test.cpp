@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "engine/model/model_config.h"
+#include "tests/support/temp_folder.h"
 
 namespace lorry {
 namespace {
@@ -148,6 +149,20 @@ TEST(FamilyConfig, BiasesResidualsAndPartialRopeFollowTheirKeys) {
     EXPECT_TRUE(stablelm.attention_bias && stablelm.norm_bias);
     EXPECT_FALSE(stablelm.output_bias || stablelm.is_parallel);
     EXPECT_EQ(stablelm.rotated(), 4);
+}
+
+TEST(FamilyConfig, GgufFilesAreRefusedByNameWithWhatToUse) {
+    const tests::TempFolder folder;
+    const auto file = folder / "model-Q4_K_M.gguf";
+    tests::write_text(file, "GGUF");
+    for (const auto& path : {folder.path(), file}) {
+        try {
+            ModelConfig::load(path);
+            ADD_FAILURE() << path;
+        } catch (const std::runtime_error& error) {
+            EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("model-Q4_K_M.gguf"), testing::HasSubstr("safetensors")));
+        }
+    }
 }
 
 }  // namespace
