@@ -90,10 +90,14 @@ std::vector<std::string> other_parts_of(const Json& root) {
 }
 
 // The keys under text_config, with those outside it that describe the whole checkpoint, such as architectures and dtype.
-Json text_part_of(const Json& root, const std::string& file) {
+Json text_part_of(const Json& root, const FamilyTraits& traits, const std::string& file) {
     const Section whole(root, file);
     const Json* const text = whole.find("text_config");
     if (text == nullptr || !text->is_object()) whole.refuse("text_config", "it must be an object with the keys of the text model");
+    const std::string own = std::string(traits.model_type) + "_text";
+    const Section part(*text, file, "text_config");
+    const Json* const type = part.find("model_type");
+    if (type != nullptr && type->dump() != '"' + own + '"') part.refuse("model_type", "supported: " + own);
     Json out = *text;
     const std::vector<std::string> others = other_parts_of(root);
     for (const auto& [key, value] : *root.as_object()) {
@@ -351,7 +355,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     const auto root = Json::parse(config_json);
     if (!root) throw std::runtime_error(fmt::format("{}: not JSON: {}", file, root.error()));
     const FamilyTraits& traits = family_of(Section(*root, file));
-    const Json keys = traits.nested ? text_part_of(*root, file) : *root;
+    const Json keys = traits.nested ? text_part_of(*root, traits, file) : *root;
     const Section config(keys, file);
     refuse_what_we_do_not_compute(config, traits);
 
@@ -379,6 +383,9 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.tied_head = !is_legacy || config.boolean("tie_word_embeddings", traits.tied_default);
     read_rope(config, traits, out);
     out.windows = traits.windows == Windows::alternating ? read_alternating_windows(config, out.layers) : read_windows(config, traits, out);
+    if (traits.rope_keys.needs_window) {
+        for (const auto& window : out.windows) out.unrotated.push_back(!window);
+    }
     out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;
     read_scales(config, traits, out);
 

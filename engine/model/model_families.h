@@ -24,8 +24,8 @@ inline constexpr Bias attention_key_bias{.key = "attention_bias"};
 inline constexpr Bias mlp_key_bias{.key = "mlp_bias"};
 // Where a family's norms have biases: layer norms always, never, or as norm_bias says (ModernBERT).
 enum class NormBias : std::uint8_t { by_kind, never, by_norm_key };
-// Which layers have a sliding window: none, all, those from max_window_layers on, all but each window_pattern-th (Gemma 2 and 3), or
-// those without rope (SmolLM3). alternating: as ModernBERT's layer_types and local_attention say, to both sides.
+// Which layers have a sliding window: none, all, those from max_window_layers on, all but each window_pattern-th (Gemma 2 and 3,
+// Command-R7B), or those without rope (SmolLM3). alternating: as ModernBERT's layer_types and local_attention say, to both sides.
 enum class Windows : std::uint8_t { none, all, from_layer, by_pattern, without_rope, alternating };
 // Which row of the table of positions belongs to a text's first token: 0, or the one after the padding token's id (RoBERTa).
 enum class FirstPosition : std::uint8_t { zero, after_padding };
@@ -74,6 +74,7 @@ struct RopeKeys {
     const char* window_theta = nullptr;  // of layers with a window
     double window_theta_default = 10000.0;
     bool pairs_neighbours = false;  // dimensions 2i and 2i + 1 turn together, instead of i and i + half of them (Cohere)
+    bool needs_window = false;      // layers without a window have no rope (Command-R7B)
     bool has_long = false;          // its scaled kind is longrope, which old configs call su or yarn (Phi-3)
 };
 inline constexpr const char* partial_key = "partial_rotary_factor";
@@ -85,6 +86,7 @@ inline constexpr std::array<std::string_view, 4> granite_reads{"embedding_multip
 inline constexpr std::array<std::string_view, 1> partial_reads{partial_key};
 inline constexpr std::array<std::string_view, 2> smollm3_reads{"no_rope_layers", "no_rope_layer_interval"};
 inline constexpr std::array<std::string_view, 1> cohere_reads{"logit_scale"};
+inline constexpr std::array<std::string_view, 2> cohere2_reads{"logit_scale", "position_embedding_type"};  // which is always "rope_gptj"
 
 // Everything that distinguishes one family from another. To add a family, add a row to `families`.
 struct FamilyTraits {
@@ -229,6 +231,34 @@ inline constexpr FamilyTraits gemma3 = [] {
     return traits;
 }();
 
+inline constexpr FamilyTraits cohere{.model_type = "cohere",
+                                     .stem = "Cohere",
+                                     .reads = cohere_reads,
+                                     .keys = &layer_norm_keys,
+                                     .names = &cohere_names,
+                                     .norm = kernels::NormKind::layer,
+                                     .logit_scale = LogitScale::by_scale,
+                                     .residual = Residual::parallel,
+                                     .parallel_shares_norm = true,
+                                     .epsilon_default = 1e-5,
+                                     .max_positions_default = 8192,
+                                     .attention_bias = attention_key_bias,
+                                     .output_bias = attention_key_bias,
+                                     .norm_bias = NormBias::never,
+                                     .tied_default = true,
+                                     .rope_keys = {.theta_default = 500000.0, .pairs_neighbours = true}};
+inline constexpr FamilyTraits cohere2 = [] {
+    FamilyTraits traits = cohere;
+    traits.model_type = "cohere2";
+    traits.stem = "Cohere2";
+    traits.reads = cohere2_reads;
+    traits.windows = Windows::by_pattern;
+    traits.window_pattern = 4;
+    traits.rope_keys.theta_default = 10000.0;
+    traits.rope_keys.needs_window = true;
+    return traits;
+}();
+
 inline constexpr std::array families = {
     FamilyTraits{.model_type = "gpt2",
                  .stem = "GPT2",
@@ -351,22 +381,8 @@ inline constexpr std::array families = {
                  .kv_heads_default = 32,
                  .attention_bias = {.key = "use_qkv_bias"},
                  .rope_keys = {.partial = partial_key, .partial_default = 0.25}},
-    FamilyTraits{.model_type = "cohere",
-                 .stem = "Cohere",
-                 .reads = cohere_reads,
-                 .keys = &layer_norm_keys,
-                 .names = &cohere_names,
-                 .norm = kernels::NormKind::layer,
-                 .logit_scale = LogitScale::by_scale,
-                 .residual = Residual::parallel,
-                 .parallel_shares_norm = true,
-                 .epsilon_default = 1e-5,
-                 .max_positions_default = 8192,
-                 .attention_bias = attention_key_bias,
-                 .output_bias = attention_key_bias,
-                 .norm_bias = NormBias::never,
-                 .tied_default = true,
-                 .rope_keys = {.theta_default = 500000.0, .pairs_neighbours = true}},
+    cohere,
+    cohere2,
     bert_like("bert", "Bert", bert_names, layer_norm_keys),
     bert_like("electra", "Electra", electra_names, layer_norm_keys),
     bert_like("distilbert", "DistilBert", distilbert_names, distilbert_keys),

@@ -109,6 +109,11 @@ CHECKPOINTS = {
                 rope_parameters={"rope_theta": 300.0, "partial_rotary_factor": 0.25}),
         {"lengths": LENGTHS_SHORT}),
     "cohere": ("CohereForCausalLM", decoder(40, 4, 2, logit_scale=0.6, rope_parameters={"rope_theta": 500.0}, layer_norm_eps=1e-3), {}),
+    "cohere2": (
+        "Cohere2ForCausalLM",
+        decoder(40, 4, 2, 3, logit_scale=0.6, rope_parameters={"rope_theta": 500.0}, layer_norm_eps=1e-3, sliding_window=7,
+                layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+        {"lengths": LENGTHS_SHORT}),
 }
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 

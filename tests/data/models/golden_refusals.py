@@ -254,6 +254,9 @@ CONFIGS = {
     "linear-rope-of-phi3": (PHI3, {"rope_scaling": {"type": "linear", "factor": 2.0}}, ["rope", "linear"]),
     "partial-rope-odd": (PHI3, {"partial_rotary_factor": 0.25}, ["partial_rotary_factor", "0.25"]),
     "text-config-missing": (GEMMA, {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"]}, ["text_config"]),
+    "text-config-of-another-family": (
+        GEMMA, {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"model_type": "llama"}},
+        ["text_config.model_type", "llama"]),
     "vision-of-another-family": (LLAMA, {"vision_config": {"hidden_size": 8}}, ["vision_config"]),
     "layer-types-unknown": (QWEN2, {"layer_types": ["full_attention", "chunked_attention"]}, ["layer_types", "chunked_attention"]),
     "layer-types-too-few": (QWEN2, {"layer_types": ["full_attention"]}, ["layer_types"]),

@@ -134,6 +134,10 @@ TEST(FamilyConfig, MultipliersAreThoseOfTheFamilysOwnKeys) {
     EXPECT_EQ(cohere.logit_scale, 0.0625);
     EXPECT_TRUE(cohere.is_parallel && cohere.shares_norm && cohere.rotates_neighbours);
     EXPECT_FALSE(cohere.norm_bias);
+    const ModelConfig cohere2 = parse("cohere2", R"("position_embedding_type":"rope_gptj","sliding_window":9)");
+    EXPECT_THAT(cohere2.windows, ElementsAre(9, 9, 9, std::nullopt));
+    EXPECT_TRUE(cohere2.rotates(2));
+    EXPECT_FALSE(cohere2.rotates(3));
 }
 
 TEST(FamilyConfig, BiasesResidualsAndPartialRopeFollowTheirKeys) {
