@@ -41,7 +41,7 @@ const tests::Labelled few_quantized_with_tsan{
     "*Quantized/gpt2_*:*Quantized/llama_b*:*Quantized/llama_d*:*Quantized/llama_l*:*Quantized/llama_m*:*Quantized/llama_y*:"
     "*Quantized/mistral*:*Quantized/qwen2:*Quantized/qwen2_layer*:*Quantized/qwen3_*:"
     "*Quantized/gemma:*Quantized/gemma3*:*Quantized/phi3_*:*Quantized/olmo2:*Quantized/smollm3:*Quantized/granite:"
-    "*Quantized/gpt_neox_*:*Quantized/starcoder2:*Quantized/stablelm*:*Quantized/cohere",
+    "*Quantized/gpt_neox_*:*Quantized/starcoder2:*Quantized/stablelm*:*Quantized/cohere*",
     {tests::Label::not_tsan}};
 
 // Pins: every op, the config's defaults and names, the rope variants, windows and KV paging against the reference.
