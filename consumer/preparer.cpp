@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "consumer/pooled_prompts.h"
@@ -35,8 +36,7 @@ std::int64_t entry_bytes(std::int64_t top) {
 }
 
 JobError error_of_structure(const schema::Structure& structure, const std::string& why) {
-    return error_at(ErrorCode::invalid_structure, structure.field,
-                    fmt::format("no answer can be held to field '{}': {}", structure.field, why));
+    return error_at(ErrorCode::invalid_structure, structure.field, fmt::format("field '{}' cannot be used: {}", structure.field, why));
 }
 
 std::uint64_t random_key() {
@@ -109,13 +109,18 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
     return {};
 }
 
+std::optional<std::int64_t> Preparer::tokens_allowed(const schema::Job& job) const {
+    if (job.sampling.max_tokens) return *job.sampling.max_tokens;
+    const auto generation = schema::row_of(job.endpoint).generation;
+    const auto of_endpoint = generation ? generation->max_tokens_default : std::nullopt;
+    if (!of_endpoint || !config_.max_new_tokens) return of_endpoint ? std::optional<std::int64_t>(*of_endpoint) : config_.max_new_tokens;
+    return std::min<std::int64_t>(*of_endpoint, *config_.max_new_tokens);
+}
+
 std::int64_t Preparer::max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const {
     if (job.sampling.max_tokens) return *job.sampling.max_tokens;
     const std::int64_t room = options_.context_max - prompt_tokens;
-    const std::int64_t by_default = std::min(config_.max_new_tokens.value_or(room), room);
-    const auto generation = schema::row_of(job.endpoint).generation;
-    const auto of_endpoint = generation ? generation->max_tokens_default : std::nullopt;
-    return of_endpoint ? std::min<std::int64_t>(*of_endpoint, by_default) : by_default;
+    return std::min(tokens_allowed(job).value_or(room), room);
 }
 
 // One prompt's part of the job's weight.
@@ -138,6 +143,7 @@ JobWeight Preparer::weight_of_drawing(const schema::Job& job, const Prompt& prom
         if (job.echo) repeated += tokens * (1 + top) * reply_logprob_bytes;
     }
     weight.bytes += job.n * repeated * reply_memory_factor;
+    if (job.structure) weight.bytes += grammar_bytes + job.n * answer_bytes;
     return weight;
 }
 
@@ -254,7 +260,8 @@ engine::SharedDrawing Preparer::drawing_of(const schema::Job& job, std::shared_p
     if (!schema::row_of(job.endpoint).generation) return engine::default_drawing();
     engine::Drawing drawing{.sampling = job.sampling, .grammar = std::move(grammar)};
     for (const auto& [token, bias] : job.sampling.logit_bias) drawing.logit_bias.push_back({token, bias});
-    if (!job.sampling.ignore_eos) drawing.end_tokens = end_tokens_;
+    // Where a grammar lets an answer end, an end token ends it.
+    if (!job.sampling.ignore_eos || drawing.grammar != nullptr) drawing.end_tokens = end_tokens_;
     drawing.end_tokens.insert(drawing.end_tokens.end(), job.sampling.stop_token_ids.begin(), job.sampling.stop_token_ids.end());
     return engine::shared(std::move(drawing));
 }
@@ -302,6 +309,7 @@ void Preparer::add_generation(PreparedJob& prepared, Request request, std::int32
     const schema::Job& job = prepared.plan.job;
     const auto tokens = static_cast<std::int64_t>(request.prompt.size());
     request.max_tokens = max_tokens_of(job, tokens);
+    request.tokens_allowed = tokens_allowed(job).value_or(std::numeric_limits<std::int32_t>::max());
     request.stream = job.stream;
     if (job.echo && job.sampling.logprobs) {
         request.score_begin = 0;

@@ -51,7 +51,9 @@ private:
     Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;
     // Adds all that follows from the job and the model in `tokenized`.
     Expected<void, schema::JobError> fill(TokenizedJob& tokenized) const;
-    // How many tokens may be drawn after a prompt of so many.
+    // How many tokens the job and the model's defaults let be drawn, whatever there is room for. nullopt: any number.
+    std::optional<std::int64_t> tokens_allowed(const schema::Job& job) const;
+    // How many of them may be drawn after a prompt of so many.
     std::int64_t max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const;
     JobWeight weight_of(const ReplyPlan& plan, const Prompt& prompt) const;
     JobWeight weight_of_drawing(const schema::Job& job, const Prompt& prompt) const;

@@ -15,6 +15,7 @@ namespace {
 bool allows_others(std::span<const std::uint32_t> allowed, std::span<const TokenId> banned) {
     for (std::size_t word = 0; word < allowed.size(); ++word) {
         std::uint32_t rest = allowed[word];
+        if (rest == 0) continue;
         for (const TokenId token : banned) {
             if (static_cast<std::size_t>(token) / 32 == word) rest &= ~(1U << (static_cast<unsigned>(token) % 32));
         }

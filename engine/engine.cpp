@@ -434,7 +434,8 @@ void Engine::Implementation::submit(Request request) {
     request.max_tokens = std::min(request.max_tokens, std::max<std::int64_t>(1, context_max - prompt_tokens));
     const RequestId id = request.id;
     const std::string_view adapter = request.adapter ? std::string_view(request.adapter->hash) : std::string_view();
-    const auto rope_length = model.rope_length(prompt_tokens, prompt_tokens + request.max_tokens);
+    const std::int64_t tokens_max = prompt_tokens + request.tokens_allowed.value_or(request.max_tokens);
+    const auto rope_length = model.rope_length(prompt_tokens, tokens_max);
     const BlockHash root = root_hash(adapter, request.prefix_scope, rope_length.value_or(0));
     const TextRows text_rows = text_rows_of(request, model.config());
     const auto [place, fresh] = sequences.try_emplace(id, std::move(request), arrivals++, root, tokenizer, text_rows);

@@ -48,6 +48,8 @@ struct Request {
     SharedDrawing drawing = default_drawing();  // not null
     std::uint64_t seed = 0;
     std::int64_t max_tokens = 0;  // 0: nothing is drawn
+    // The most that may be drawn whatever the KV cache holds: it decides how longrope turns positions. nullopt: max_tokens.
+    std::optional<std::int64_t> tokens_allowed;
     std::int32_t priority = 0;    // lower first
     bool large = false;           // its job is large: requests of such jobs get half of a step while others have work
     bool stream = false;          // steps hand out deltas

@@ -13,7 +13,7 @@ namespace {
 schema::JobError error_of_grammar(const std::string& why) {
     return {.code = schema::ErrorCode::invalid_structure,
             .param = {},
-            .message = "what the answer must match became too complex while it was written: " + why + "; simplify it"};
+            .message = "the answer could not go on as its structure demands: " + why + "; simplify the structure"};
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ bool Sequence::accept(const kernels::SampleResult& drawn) {
         characters_ += schema::count_characters(text);
         return matcher_.push(text, drawn_count > sampling.min_tokens);
     };
-    // Until min_tokens are drawn, end tokens are banned.
+    // Until min_tokens are drawn, end tokens are banned, unless a grammar allows nothing else.
     const bool is_end_token = std::ranges::find(request_.drawing->end_tokens, drawn.token) != request_.drawing->end_tokens.end();
     const bool is_complete = !is_end_token && complete_answer(drawn.token);
     if (is_end_token || is_complete) result.finish = FinishReason::stop;

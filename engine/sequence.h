@@ -50,7 +50,8 @@ public:
     // The chain hashes of the full blocks within tokens [from, end), with `from` rounded down to the start of its block.
     std::span<const BlockHash> blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) const;
 
-    // The tokens that its grammar allows to be drawn next, as kernels::SampleRow::allowed; empty: all. Takes a while: up to a millisecond.
+    // The tokens that its grammar allows to be drawn next, as kernels::SampleRow::allowed; empty: all. Takes some microseconds; with
+    // a hostile grammar a few milliseconds.
     // Sets result.error if the grammar has become too complex.
     std::span<const std::uint32_t> allowed_tokens();
     // Appends a drawn token. True if the sequence has ended.
@@ -90,8 +91,8 @@ private:
     Detokenizer detokenizer_;
     StopMatcher matcher_;
     std::optional<Grammar::Answer> answer_;  // from the first draw on, if there is a grammar
-    std::int64_t characters_ = 0;           // of the text of the drawn tokens
-    std::int64_t characters_streamed_ = 0;  // of these, handed out in deltas
+    std::int64_t characters_ = 0;            // of the text of the drawn tokens
+    std::int64_t characters_streamed_ = 0;   // of these, handed out in deltas
     std::size_t logprobs_streamed_ = 0;
     bool prompt_streamed_ = false;
 };

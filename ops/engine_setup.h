@@ -47,7 +47,7 @@ inline constexpr std::string_view head_untied_remark =
     "tie_word_embeddings to false";
 
 // The same for each of config.skipped_parts, after its name.
-inline constexpr std::string_view part_skipped_remark = " describes a part of the model that Lorry does not run; its text part runs";
+inline constexpr std::string_view part_skipped_remark = " describes a part of the model that Lorry does not run; only the text part runs";
 
 // What --dtype, --quantize and --kv-dtype ask for, of either device.
 kernels::StorageOptions storage_options(const Settings& settings);

@@ -29,7 +29,7 @@ std::size_t fit_to_memory(const Settings& settings, const FreeMemory& memory, st
     const std::size_t weights = kernels::stored_bytes(storage_options(settings), static_cast<std::size_t>(projections),
                                                       static_cast<std::size_t>(model.embedding_parameters));
     // A cache of the setting's size has the table beside it; otherwise both share what is left.
-    const std::size_t row_bytes = engine::rope_row_bytes(config);
+    const std::size_t row_bytes = engine::rope_position_bytes(config);
     const std::size_t position_bytes = kv_token_bytes + (settings.kv_memory ? 0 : row_bytes);
     const std::size_t left = memory.bytes - std::min(memory.bytes, weights);
     const std::size_t cache = plan_memory(settings, left, position_bytes, config.max_positions, memory.of).kv_bytes;

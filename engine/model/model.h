@@ -82,9 +82,9 @@ public:
     virtual const ModelLayout& layout() const;
     virtual const Checkpoint& checkpoint() const;
 
-    // The length of a sequence that its rope's frequencies are for, where they are not those of all sequences: with dynamic NTK that of a
-    // prompt beyond the original context, with longrope any beyond it if the prompt and what may follow (tokens_max together) exceed it.
-    // Fixed when a request is admitted. Sequences of different lengths must not share KV blocks.
+    // The length of a sequence that its rope's frequencies are for, where they are not those of all sequences. With dynamic NTK: the
+    // prompt's length, if it exceeds the original context. With longrope: some length beyond it, if tokens_max exceeds it. tokens_max: the
+    // prompt and all tokens that may be drawn. Fixed when a request is admitted. Sequences of different lengths must not share KV blocks.
     virtual std::optional<std::int64_t> rope_length(std::int64_t /*prompt_tokens*/, std::int64_t /*tokens_max*/) const {
         return std::nullopt;
     }

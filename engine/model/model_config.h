@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,14 +27,16 @@ struct RopeConfig {
     double theta = 10000.0;
     double factor = 1.0;
     std::int64_t original_max_positions = 0;  // dynamic, llama3, yarn, longrope
-    double low_freq_factor = 1.0;             // llama3
-    double high_freq_factor = 4.0;            // llama3
-    double beta_fast = 32.0;                  // yarn
-    double beta_slow = 1.0;                   // yarn
-    std::optional<double> attention_factor;   // yarn, longrope
-    std::optional<double> mscale;             // yarn
-    std::optional<double> mscale_all_dim;     // yarn
-    bool truncate = true;                     // yarn
+    // longrope: the checkpoint's context, also where this machine has memory for less.
+    std::int64_t configured_positions = std::numeric_limits<std::int64_t>::max();
+    double low_freq_factor = 1.0;            // llama3
+    double high_freq_factor = 4.0;           // llama3
+    double beta_fast = 32.0;                 // yarn
+    double beta_slow = 1.0;                  // yarn
+    std::optional<double> attention_factor;  // yarn, longrope
+    std::optional<double> mscale;            // yarn
+    std::optional<double> mscale_all_dim;    // yarn
+    bool truncate = true;                    // yarn
     // longrope: [rotated dimensions / 2] that frequencies are divided by, for requests within the original context and beyond it.
     std::vector<double> short_factors;
     std::vector<double> long_factors;

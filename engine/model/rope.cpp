@@ -137,10 +137,24 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t rotated, s
     return out;
 }
 
+namespace {
+
+bool has_long_rows(const RopeConfig& rope) {
+    return rope.kind == RopeConfig::Kind::longrope && rope.configured_positions > rope.original_max_positions;
+}
+
+}  // namespace
+
+// Rows of longrope's short factors are counted as if there were one for each position.
+std::size_t rope_position_bytes(const ModelConfig& config) {
+    const int tables = 1 + (config.window_rope ? 1 : 0) + (has_long_rows(config.rope) ? 1 : 0);
+    return rope_row_bytes(config) * static_cast<std::size_t>(tables);
+}
+
 std::optional<std::int64_t> rope_length_of(const RopeConfig& rope, std::int64_t prompt_tokens, std::int64_t tokens_max) {
     const std::int64_t original = rope.original_max_positions;
     if (rope.kind == RopeConfig::Kind::dynamic && prompt_tokens > original) return prompt_tokens;
-    if (rope.kind == RopeConfig::Kind::longrope && tokens_max > original) return original + 1;
+    if (has_long_rows(rope) && std::min(tokens_max, rope.configured_positions) > original) return original + 1;
     return std::nullopt;
 }
 
@@ -152,8 +166,8 @@ RopeTable::RopeTable(const ModelConfig& config, kernels::Backend& backend, std::
       // Two steps may be queued at once.
       ring_(rope_.kind == RopeConfig::Kind::dynamic ? 2 * rows_max : 0),
       backend_(backend) {
-    const bool has_long = rope_.kind == RopeConfig::Kind::longrope && positions_ > rope_.original_max_positions;
-    common_.rows = has_long ? rope_.original_max_positions : positions_;
+    const bool has_long = has_long_rows(rope_);
+    common_.rows = has_long ? std::min(rope_.original_max_positions, positions_) : positions_;
     long_ = {.begin = common_.rows, .rows = has_long ? positions_ : 0};
     if (positions_ > 0) buffer_ = backend.allocate(static_cast<std::size_t>(long_.begin + long_.rows + ring_) * rope_row_bytes(config));
 }

@@ -20,6 +20,8 @@ void limit_context(ModelConfig& config, std::int64_t context_max);
 
 // The bytes of one position in the table; 0 for models without rope.
 std::size_t rope_row_bytes(const ModelConfig& config);
+// What a position takes in all of the model's tables, at most.
+std::size_t rope_position_bytes(const ModelConfig& config);
 
 struct RopeFrequencies {
     std::vector<float> inverse;     // [rotated / 2] radians per position

@@ -121,6 +121,7 @@ void read_scaling(const Section& config, const Section& parameters, std::int64_t
         case RopeConfig::Kind::longrope:
             if (rope.original_max_positions <= 1)
                 config.refuse("original_max_position_embeddings", "longrope divides by its logarithm: it must be above 1");
+            rope.configured_positions = max_positions;
             rope.short_factors = read_factors(parameters, "short_factor", rotated / 2);
             rope.long_factors = read_factors(parameters, "long_factor", rotated / 2);
             break;

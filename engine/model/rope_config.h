@@ -10,7 +10,7 @@ namespace lorry::engine {
 // Whether a value equals one in JSON without members. Numbers are compared by value: 1 equals 1.0.
 bool is_equal(const schema::Json& value, std::string_view json);
 
-// Sets everything about rope and, as scaled kinds lengthen it, max_positions. The sizes must have been read. Throws
+// Sets all rope fields, and max_positions, which scaled kinds extend. The sizes must have been read. Throws
 // std::runtime_error that names file, key and value.
 void read_rope(const Section& config, const FamilyTraits& traits, ModelConfig& out);
 

@@ -44,7 +44,7 @@ Expected<std::uint64_t, std::string> safetensors_header_bytes(std::span<const st
 // The tensor of that name in a list sorted by name, or nullptr.
 const Tensor* find_tensor(std::span<const Tensor> tensors, std::string_view name);
 
-// Gives tensors whose names begin, after `after`, as those of older files the names of today, and sorts them again.
+// Renames tensors that have the name prefixes of older files, which may come after `after`, and sorts them again.
 void rename_tensors(std::vector<Tensor>& tensors, std::span<const Renamed> renamed, std::string_view after);
 
 // "[3, 4]", shortened for a message.

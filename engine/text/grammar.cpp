@@ -10,7 +10,7 @@
 namespace lorry::engine {
 namespace {
 
-// A grammar takes some 100 kB; a hostile one up to 50 MB.
+// A grammar takes some 100 kB; a hostile one up to 8 MB.
 constexpr std::size_t kept_max = 64;
 
 lorry_grammar_kind kind_of(const schema::Structure& structure) {
@@ -68,7 +68,7 @@ Expected<GrammarCompiler::Shared, std::string> GrammarCompiler::compile(const sc
         kept_.splice(kept_.begin(), kept_, place->second);
         return kept_.front().grammar;
     }
-    auto compiled = compile_anew(structure);
+    auto compiled = compile_anew(kind, structure.text);
     if (!compiled) return compiled;
     if (kept_.size() == kept_max) {
         places_.erase(kept_.back().key);
@@ -79,7 +79,7 @@ Expected<GrammarCompiler::Shared, std::string> GrammarCompiler::compile(const sc
     return compiled;
 }
 
-Expected<GrammarCompiler::Shared, std::string> GrammarCompiler::compile_anew(const schema::Structure& structure) {
+Expected<GrammarCompiler::Shared, std::string> GrammarCompiler::compile_anew(int kind, std::string_view text) {
     std::string error;
     if (handle_ == nullptr) {
         lorry_grammar_compiler* handle = nullptr;
@@ -90,7 +90,7 @@ Expected<GrammarCompiler::Shared, std::string> GrammarCompiler::compile_anew(con
     }
     lorry_grammar* handle = nullptr;
     const auto status =
-        lorry_grammar_compile(handle_.get(), kind_of(structure), abi::view_of(structure.text), &handle, abi::sink_into(error));
+        lorry_grammar_compile(handle_.get(), static_cast<lorry_grammar_kind>(kind), abi::view_of(text), &handle, abi::sink_into(error));
     if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
     auto grammar = std::make_unique<Grammar>();
     grammar->handle_.reset(handle);

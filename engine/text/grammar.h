@@ -75,7 +75,7 @@ private:
         void operator()(lorry_grammar_compiler* handle) const;
     };
 
-    Expected<Shared, std::string> compile_anew(const schema::Structure& structure);
+    Expected<Shared, std::string> compile_anew(int kind, std::string_view text);  // kind: a lorry_grammar_kind
 
     const Tokenizer& tokenizer_;
     const std::int64_t vocabulary_;

@@ -1,4 +1,4 @@
-// Compares the time that has passed.
+// Reads --timeout and decides when a wait ends.
 #include "ops/client/wait_limit.h"
 
 #include <algorithm>

@@ -40,11 +40,10 @@ void check_kind(const path& output) {
     const bool has_name = std::filesystem::exists(std::filesystem::symlink_status(end_of_links(output)));
     const char* what = type == file_type::fifo && has_name ? "a named pipe"
                        : type == file_type::socket         ? "a socket"
-                       : type == file_type::block          ? "a disk"
+                       : type == file_type::block          ? "a block device"
                                                            : nullptr;
     if (what == nullptr) return;
-    throw UsageError(
-        fmt::format("-o {} is {}: give the name of a file, or -o - and lead standard output where it belongs", output.string(), what));
+    throw UsageError(fmt::format("-o {} is {}: give the name of a file, or -o - and redirect standard output", output.string(), what));
 }
 
 bool is_in(const path& file, const path& folder) {

@@ -191,8 +191,7 @@ void TableFlags::check_flags_of(const RowTaskRow& task) const {
     if (task.task == RowTask::ner && !template_.empty()) {
         throw UsageError(
             "--template does not belong to --task ner: the places of entities count the characters of a column, not those of a prompt; "
-            "name "
-            "the column with --text COLUMN");
+            "name the column with --text COLUMN");
     }
     if (task.task == RowTask::score && second_.empty()) {
         throw UsageError("--task score compares two texts: name the column of the second with --text-2 COLUMN");

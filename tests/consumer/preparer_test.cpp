@@ -1,6 +1,7 @@
 // Fields that a job leaves out: taken from the model's generation_config.json, otherwise from the API's defaults.
 #include "consumer/preparer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,8 @@
 
 namespace lorry::consumer {
 namespace {
+
+using namespace std::string_literals;
 
 // The first request of a job whose body has these additional members.
 engine::Request prepared(const engine::ModelConfig& config, const std::string& members, bool is_chat = false) {
@@ -68,7 +71,7 @@ TEST(Preparer, AStructureThatNoAnswerCanBeHeldToIsRefusedWithItsReason) {
     std::string properties;
     for (int i = 0; i < 20'000; ++i) properties += '"' + std::to_string(i) + R"(":{"type":"string"},)";
     const std::pair<std::string, std::string> cases[] = {
-        {R"({"json":{"type":"strin"}})", "no answer can be held to field 'structured_outputs.json': Invalid type: strin"},
+        {R"({"json":{"type":"strin"}})", "field 'structured_outputs.json' cannot be used: Invalid type: strin"},
         {R"({"json":{"type":"object","not":{"type":"null"}}})", R"(Unimplemented keys: ["not"])"},
         {R"({"json":{"$ref":"https://example.org/s.json"}})",
          "Only absolute $ref's (#/...) are supported; ref 'https://example.org/s.json'"},
@@ -77,13 +80,26 @@ TEST(Preparer, AStructureThatNoAnswerCanBeHeldToIsRefusedWithItsReason) {
         {R"({"json":{"type":"integer","minimum":5,"maximum":3}})", "Unsatisfiable schema: minimum (5) is greater than maximum (3)"},
         {R"({"json":{"type":"object","properties":{"a":false},"required":["a"]}})", "Unsatisfiable schema"},
         {R"({"json":{"x-guidance":{"whitespace_flexible":true}}})", "the schema may not have the key x-guidance"},
+        {R"({"json":{"const":-9223372036854775808}})", "const has a number of 2^53 or more"},
+        {R"({"json":{"enum":[1,[{"a":12345678901234567890123}]]}})", "enum has a number of 2^53 or more"},
+        {R"({"json":{"type":"integer","minimum":-1e300,"maximum":-1e299}})", "minimum has a number of 2^53 or more"},
+        {R"({"json":{"type":"integer","multipleOf":999983}})", "multipleOf, without its decimal point"},
+        {R"({"json":{"allOf":[{"type":"integer","multipleOf":97},{"multipleOf":89}]}})", "together with those of allOf"},
+        {R"({"json":{"type":"number","exclusiveMinimum":10,"maximum":10.5}})", "exclusive bounds of numbers between 10 and 10.5"},
+        {R"({"json":{"type":"object","patternProperties":{"^a":{}},"minProperties":2}})", "minProperties above 1"},
+        {R"({"json":{"type":"object","patternProperties":{"^\\d$":{"const":1},"^[0-9]$":{"const":2}}}})", "'^[0-9]$' is not disjoint"},
+        {R"({"json":{"items":{"$id":"http://a/b"}}})", "$id within a schema is not supported"},
+        {R"({"json":{"type":"string","pattern":"^[\\x00-\\x1f]$"}})", "control characters in patterns are not supported"},
+        {R"({"grammar":"start: %json {\"const\":1}"})", "%json is not supported in a grammar"},
         {R"({"json":"{"})", "the schema is not JSON"},
         {R"({"json":"7"})", "a schema is a JSON object"},
-        {R"({"json":{"properties":{)" + properties + R"("z":{}}}})", "schema too large"},
+        {R"({"json":{"properties":{)" + properties + R"("z":{}}}})", "the schema is too large: an object has 20001 properties"},
         {R"({"regex":"(a"})", "unclosed group"},
         {R"({"regex":"(?=a)b"})", "look-around"},
         {R"({"regex":"[a&&b]"})", "nothing matches it"},
         {R"({"grammar":"start: foo"})", "unknown name: \"foo\""},
+        {R"({"grammar":"start: \"a\" <|endoftext|>"})", "the grammar names tokens"},
+        {R"({"grammar":"start: /[<]/ // <\n | \"<\" <[7]>"})", "the grammar names tokens"},
         {R"({"grammar":"start = 1"})", "Expected token ':', found '='"},
         {R"({"grammar":"start: a\na: b\nb: a"})", "nothing matches it"},
     };
@@ -91,15 +107,45 @@ TEST(Preparer, AStructureThatNoAnswerCanBeHeldToIsRefusedWithItsReason) {
         EXPECT_THAT(refusal_of(structure), testing::HasSubstr(reason)) << structure.substr(0, 200);
 }
 
-// They are taken, or refused for their size: in bounded time, either way.
+TEST(Preparer, WhereAGrammarLetsAnAnswerEndAnEndTokenEndsItAlsoWithIgnoreEos) {
+    engine::ModelConfig config = config_with_defaults();
+    config.eos_ids = {93};
+    EXPECT_THAT(prepared(config, R"(,"ignore_eos":true)").drawing->end_tokens, testing::IsEmpty());
+    const engine::Request request = prepared(config, R"(,"ignore_eos":true,"structured_outputs":{"grammar":"start: \"<\" /[<]/ # <\n"})");
+    EXPECT_NE(request.drawing->grammar, nullptr);
+    EXPECT_THAT(request.drawing->end_tokens, testing::ElementsAre(93));
+}
+
+// Longrope's frequencies follow from it, so that another KV cache gives no other answer.
+TEST(Preparer, WhatMayBeDrawnDoesNotDependOnTheRoomThatThereIs) {
+    engine::ModelConfig config = config_with_defaults();
+    EXPECT_EQ(prepared(config, "").tokens_allowed, 16);
+    EXPECT_EQ(prepared(config, R"(,"max_tokens":50)").tokens_allowed, 50);
+    EXPECT_EQ(prepared(config, "", true).tokens_allowed, 30);
+    config.max_new_tokens = 5000;
+    EXPECT_EQ(prepared(config, "", true).tokens_allowed, 5000);
+    EXPECT_LT(prepared(config, "", true).max_tokens, 100);
+    config.max_new_tokens.reset();
+    EXPECT_GT(prepared(config, "", true).tokens_allowed, 1'000'000);
+}
+
+// They are taken, or refused for their size: in bounded time and with a bounded stack, either way.
 TEST(Preparer, HostileStructuresEndInBoundedTime) {
+    std::string chain;
+    std::string rules = "start: r0";
+    for (int i = 0; i < 4'900; ++i) chain += fmt::format(R"("d{}":{{"anyOf":[{{"$ref":"#/$defs/d{}"}},{{"type":"null"}}]}},)", i, i + 1);
+    for (int i = 0; i < 990; ++i) rules += fmt::format(R"(\nr{}: r{} \"a\")", i, i + 1);
     for (const std::string& structure :
-         {std::string(R"({"regex":"(a|b)*a(a|b){60}"})"), std::string(R"({"regex":"(?:[a-z]{1,1000}){1,1000}"})"),
+         {R"({"json":{"$ref":"#/$defs/d0","$defs":{)" + chain + R"("d4900":{"const":1}}}})",
+          R"({"grammar":")" + rules + R"(\nr990: \"b\""})", R"({"json":{"type":"integer","multipleOf":997}})"s,
+          R"({"grammar":"start: a a a a a a a a a a a a b\na: b? b? b? b?\nb: a? /[a-z ]/?"})"s,
+          std::string(R"({"regex":"(a|b)*a(a|b){60}"})"), std::string(R"({"regex":"(?:[a-z]{1,1000}){1,1000}"})"),
           std::string(R"({"json":{"type":"string","pattern":"^(a+)+(b+)+(c|d|e){50,100}$"}})"),
           std::string(R"({"json":{"type":"array","items":{"type":"integer"},"minItems":100000,"maxItems":100000}})"),
           R"({"json":)" + repeated(R"({"type":"array","items":)", 90) + "{}" + repeated("}", 90) + "}",
           R"({"choice":[)" + repeated("\"yes\",", 100'000) + R"("no"]})"}) {
-        EXPECT_THAT(refusal_of(structure), testing::AnyOf("", testing::HasSubstr("too"))) << structure.substr(0, 200);
+        EXPECT_THAT(refusal_of(structure), testing::AnyOf("", testing::HasSubstr("too"), testing::HasSubstr("items")))
+            << structure.substr(0, 200);
     }
 }
 

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "engine/text/grammar.h"
+#include "schema/json.h"
 #include "tests/support/hash_engine.h"
 
 namespace lorry::engine {
@@ -90,6 +91,10 @@ std::shared_ptr<const Grammar> grammar_of(const std::string& regex, std::int64_t
     GrammarCompiler compiler(tests::gpt2_tokenizer(), vocabulary, {grammar_end});
     return *compiler.compile({.kind = schema::Structure::Kind::regex, .text = regex});
 }
+std::shared_ptr<const Grammar> grammar_of_schema(const std::string& schema) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    return *compiler.compile({.text = schema, .compact = true});
+}
 
 TEST_P(EngineTest, HoldsEachAnswerToItsOwnGrammarAmongOthersWithNone) {
     Rig rig(GetParam(), 200, {.step_rows_max = 32});
@@ -135,6 +140,41 @@ TEST_P(EngineTest, EndsAnAnswerWhereItsGrammarLetsNothingFollow) {
     }
     EXPECT_THAT(results.at(1).text, testing::AnyOf("ab", "abc", "xxx"));
     EXPECT_THAT(results.at(2).text, testing::MatchesRegex("[0-9]{3}"));
+}
+
+// As in ECMA-262, whose patterns JSON Schema has. The vocabulary has tokens for the bytes of other digits.
+TEST_P(EngineTest, ReadsDigitsInPatternsAsThoseOfAscii) {
+    Rig rig(GetParam(), 200);
+    const auto grammar =
+        grammar_of_schema(R"({"type":"object","properties":{"default":{"type":"string","pattern":"^[\\d]\\d{4}$"}},"required":["default"],)"
+                          R"("additionalProperties":false})");
+    for (RequestId id = 1; id <= 30; ++id) {
+        Request request = request_of(id, prompt_of(5, static_cast<std::int32_t>(id)), 60);
+        for (TokenId& token : request.prompt) token %= grammar_end;
+        request.drawing = shared({.end_tokens = {grammar_end}, .grammar = grammar});
+        rig.engine->submit(std::move(request));
+    }
+    for (const auto& [id, result] : rig.run()) EXPECT_THAT(result.text, testing::MatchesRegex("[{]\"default\":\"[0-9]{5}\"[}]"));
+}
+
+// The library lets quotes and backslashes through where a class of JSON's text has all control characters.
+TEST_P(EngineTest, LetsNoQuoteThroughAClassThatExcludesIt) {
+    Rig rig(GetParam(), 200);
+    const auto grammar =
+        grammar_of_schema(R"({"type":"array","items":{"type":"string","pattern":"^[^\"\\\\]{3}$"},"minItems":4,"maxItems":4})");
+    for (RequestId id = 1; id <= 40; ++id) {
+        Request request = request_of(id, prompt_of(5, static_cast<std::int32_t>(id)), 80);
+        for (TokenId& token : request.prompt) token %= grammar_end;
+        request.drawing = shared({.end_tokens = {grammar_end}, .grammar = grammar});
+        rig.engine->submit(std::move(request));
+    }
+    for (const auto& [id, result] : rig.run()) {
+        if (result.finish != FinishReason::stop) continue;
+        const auto answer = schema::Json::parse(result.text);
+        ASSERT_TRUE(answer) << result.text;
+        for (const schema::Json& text : *answer->as_array())
+            EXPECT_EQ(text.as_string()->find_first_of("\"\\"), std::string::npos) << result.text;
+    }
 }
 
 // After "ab" the grammar allows "é", too, for which the vocabulary has no token: the end token is drawn, although min_tokens bans it.

@@ -2,7 +2,9 @@
 //! grammar. The library llguidance does the work; this module gives it Lorry's tokenizer and limits. Called by abi.rs.
 
 pub mod abi;
+mod lark;
 mod pattern;
+mod schema;
 
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +17,9 @@ use crate::tokenizer::{Decoding, Tokenizer};
 
 /// The library's own options inside a schema, which a job may not set.
 const OPTIONS_KEY: &str = "x-guidance";
+
+/// For what schema.rs and lark.rs let through; only what is used of it takes memory.
+const STACK_BYTES: usize = 256 << 20;
 
 /// What a job's answer must match. The texts are the job's.
 pub enum Structure<'a> {
@@ -30,10 +35,16 @@ pub enum Structure<'a> {
     Lark(&'a str),
 }
 
-/// Bounds that hold for each grammar of a job, however hostile. The library's defaults, but fewer lexer states: each takes 1 to 2 kB, and
-/// every sequence of a job has its own.
+/// Bounds that hold for each grammar of a job, however hostile. A lexer state takes 1 to 2 kB, and every sequence has its own: 8 MB. The
+/// work for one token takes up to 5 ms, because others wait for it.
 fn limits() -> ParserLimits {
-    ParserLimits { max_lexer_states: 25_000, verbose_errors: false, ..ParserLimits::default() }
+    ParserLimits {
+        max_lexer_states: 4_000,
+        step_lexer_fuel: 50_000,
+        step_max_items: 10_000,
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
 }
 
 /// Compiles grammars for one tokenizer. Any number of threads may share it.
@@ -53,10 +64,19 @@ impl Compiler {
 
     /// The error says what is wrong with the structure, as the library says it.
     pub fn compile(&self, structure: &Structure) -> Result<Grammar, String> {
-        let parser = self.factory.create_parser(grammar_of(structure)?).map_err(told)?;
+        // The library recurses along references and rules.
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, || self.compile_here(structure));
+            let thread = thread.map_err(|error| format!("no thread could be started: {error}"))?;
+            thread.join().unwrap_or_else(|_| Err("it is too complex".to_string()))
+        })
+    }
+
+    fn compile_here(&self, structure: &Structure) -> Result<Grammar, String> {
+        let parser = self.factory.create_parser(grammar_of(structure)?).map_err(message_of)?;
         let mut start = Matcher::new(Ok(parser));
         // The library computes states as it needs them: a grammar that is too complex from the first token on is refused here.
-        start.compute_mask_or_eos().map_err(told)?;
+        start.compute_mask_or_eos().map_err(message_of)?;
         if start.is_stopped() {
             return Err("only an empty answer would match".to_string());
         }
@@ -65,11 +85,16 @@ impl Compiler {
 }
 
 /// The library's message, in words that do not speak of the library.
-fn told(error: impl std::fmt::Display) -> String {
-    let message = error.to_string().replace("<non-verbose/>", "").replace(" without 'referencing' feature", "");
+fn message_of(error: impl std::fmt::Display) -> String {
+    let message = error.to_string();
+    if message.starts_with("panic") {
+        return "it is too complex".to_string();
+    }
+    let message = message.replace("<non-verbose/>", "").replace(" without 'referencing' feature", "");
+    let message = message.replace(" Enable 'coerce_one_of' option to approximate oneOf with anyOf", " Use anyOf");
     match message.trim() {
         "NoExtension" | "NoExtensionBias" => "nothing matches it".to_string(),
-        told => told.to_string(),
+        message => message.to_string(),
     }
 }
 
@@ -85,9 +110,7 @@ fn grammar_of(structure: &Structure) -> Result<TopLevelGrammar, String> {
             if schema.contains_key(OPTIONS_KEY) {
                 return Err(format!("the schema may not have the key {OPTIONS_KEY}"));
             }
-            for (key, value) in &mut schema {
-                pattern::make_ascii(key, value);
-            }
+            schema::prepare(&mut schema)?;
             let space = if *compact { "" } else { " ?" };
             schema.insert(
                 OPTIONS_KEY.to_string(),
@@ -101,7 +124,10 @@ fn grammar_of(structure: &Structure) -> Result<TopLevelGrammar, String> {
             let escaped: Vec<String> = choices.iter().map(|choice| regex::escape(choice)).collect();
             Ok(TopLevelGrammar::from_regex(&escaped.join("|")))
         }
-        Structure::Lark(grammar) => Ok(TopLevelGrammar::from_lark(grammar.to_string())),
+        Structure::Lark(grammar) => {
+            lark::check(grammar)?;
+            Ok(TopLevelGrammar::from_lark(grammar.to_string()))
+        }
     }
 }
 
@@ -111,7 +137,7 @@ pub struct Grammar {
 }
 
 impl Grammar {
-    /// With caches of its own, so that what other answers computed can not bring it to a limit.
+    /// With caches of its own, so that what other answers computed cannot bring it to a limit.
     pub fn begin(&self) -> Answer {
         Answer { matcher: self.start.lock().unwrap().deep_clone() }
     }
@@ -125,13 +151,13 @@ pub struct Answer {
 impl Answer {
     /// Takes the next token, which must be allowed. True if nothing may follow, so that the answer is complete.
     pub fn accept(&mut self, token: u32) -> Result<bool, String> {
-        self.matcher.consume_token(token).map_err(told)?;
+        self.matcher.consume_token(token).map_err(message_of)?;
         Ok(self.matcher.is_stopped())
     }
 
     /// The tokens that may come next; the end tokens are among them if the answer may end here. The answer must not be complete.
     pub fn allowed(&mut self) -> Result<SimpleVob, String> {
-        self.matcher.compute_mask().map_err(told)
+        self.matcher.compute_mask().map_err(message_of)
     }
 }
 
@@ -143,12 +169,13 @@ struct Environment {
 
 impl Environment {
     fn new(tokenizer: &Arc<Tokenizer>, vocabulary: usize, end_tokens: &[u32]) -> Result<Self, String> {
+        let size = tokenizer.vocabulary_size().min(vocabulary) as u32;
+        let end_tokens: Vec<TokenId> = end_tokens.iter().copied().filter(|&id| id < size).collect();
         let Some(&end) = end_tokens.first() else {
             return Err("the model has no token that ends an answer (eos_token_id)".to_string());
         };
-        let size = tokenizer.vocabulary_size().min(vocabulary) as u32;
         let words: Vec<Vec<u8>> = (0..size).map(|id| word_of(tokenizer, id, end_tokens.contains(&id))).collect();
-        let trie = TokTrie::from(&TokRxInfo::new(size, end), &words).with_eos_tokens(end_tokens);
+        let trie = TokTrie::from(&TokRxInfo::new(size, end), &words).with_eos_tokens(&end_tokens);
         Ok(Environment { tokenizer: Arc::clone(tokenizer), trie })
     }
 }

@@ -1,29 +1,8 @@
-//! `\d` and `\w` in regular expressions as JSON Schema has them (ECMA-262): ASCII's. In Rust's they are those of Unicode, and a validator
-//! would then reject an answer with other digits.
+//! Regular expressions as JSON Schema has them (ECMA-262): `\d` and `\w` are ASCII's. In Rust's they are Unicode's, and a validator would
+//! then reject an answer with other digits.
 
-use serde_json::Value;
-
-/// Keywords whose values are data, not schemas.
-const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
-
-/// Rewrites the patterns within the value of a schema's member `key`.
-pub fn make_ascii(key: &str, value: &mut Value) {
-    match value {
-        _ if DATA.contains(&key) => {}
-        Value::String(pattern) if key == "pattern" => *pattern = ascii(pattern),
-        Value::Object(members) if key == "patternProperties" => {
-            let named = std::mem::take(members);
-            members.extend(named.into_iter().map(|(pattern, mut schema)| {
-                make_ascii("", &mut schema);
-                (ascii(&pattern), schema)
-            }));
-        }
-        // Members of these are named by the user: one named "pattern" is a schema.
-        Value::Object(members) => members.iter_mut().for_each(|(key, value)| make_ascii(key, value)),
-        Value::Array(values) => values.iter_mut().for_each(|value| make_ascii("", value)),
-        _ => {}
-    }
-}
+/// Classes of a pattern that name control characters.
+const CONTROLS: [&str; 10] = ["[:cntrl:]", "\\pC", "\\p{C", "\\PC", "\\P{C", "\\x0", "\\x1", "\\x{", "\\u00", "\\c"];
 
 /// The same regular expression with classes in place of `\d`, `\D`, `\w` and `\W`. Classes may stand within brackets, too.
 pub fn ascii(pattern: &str) -> String {
@@ -44,4 +23,29 @@ pub fn ascii(pattern: &str) -> String {
         }
     }
     out
+}
+
+/// The same for a text within JSON, without control characters. llguidance takes a class that has all of them for one that also has
+/// the quote and the backslash: `[^"]` would let quotes through. So classes of what is not listed leave them out, and others must not list
+/// them.
+pub fn in_json(pattern: &str) -> Result<String, String> {
+    let named = CONTROLS.iter().find(|&&name| pattern.contains(name)).map(|name| name.to_string());
+    if let Some(name) = named.or_else(|| pattern.chars().any(|c| c.is_ascii_control()).then(|| "one".to_string())) {
+        return Err(format!("control characters in patterns are not supported ({name})"));
+    }
+    let pattern = ascii(pattern);
+    let mut out = String::with_capacity(pattern.len());
+    let mut characters = pattern.chars().peekable();
+    while let Some(character) = characters.next() {
+        out.push(character);
+        match (character, characters.peek()) {
+            ('\\', Some(_)) => out.extend(characters.next()),
+            ('[', Some('^')) => {
+                characters.next();
+                out.push_str("^\\x00-\\x1f\\x7f");
+            }
+            _ => {}
+        }
+    }
+    Ok(out)
 }

@@ -1,0 +1,156 @@
+//! What Lorry refuses of JSON schemas before llguidance compiles them, because llguidance would take very long, run out of memory or of
+//! stack, or let answers through that do not match.
+
+use serde_json::{Map, Value};
+
+use super::pattern;
+
+type Object = Map<String, Value>;
+
+/// Keywords whose values are data, not schemas.
+const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
+/// Keywords whose values have schemas under names of the user's.
+const NAMED: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+/// Integers up to it are exact in every program that reads JSON.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+/// Of one object. The time to compile grows with their square, and any of those that are not required may come next.
+const PROPERTIES_MAX: usize = 2_000;
+const OPTIONAL_MAX: usize = 400;
+const REFERENCES_MAX: usize = 5_000;
+/// A pattern for multiples takes memory for each remainder.
+const MULTIPLE_MAX: u64 = 1_000;
+
+#[derive(Default)]
+struct Seen {
+    references: usize,
+    merges: bool,
+    multiples: Vec<u64>,
+}
+
+/// Checks a schema, and makes its patterns those of JSON Schema (pattern.rs). The error says what is not supported.
+pub fn prepare(schema: &mut Object) -> Result<(), String> {
+    let mut seen = Seen::default();
+    prepare_object(schema, true, &mut seen)?;
+    if seen.references > REFERENCES_MAX {
+        return Err(format!("it has {} references; supported are up to {REFERENCES_MAX}", seen.references));
+    }
+    // Where schemas are merged, a number may have to be a multiple of several.
+    let together = if seen.merges { seen.multiples.iter().copied().fold(1, least_common_multiple) } else { 1 };
+    match seen.multiples.into_iter().chain([together]).find(|&multiple| multiple > MULTIPLE_MAX) {
+        Some(_) => Err(format!("multipleOf, without its decimal point and together with those of allOf, may be up to {MULTIPLE_MAX}")),
+        None => Ok(()),
+    }
+}
+
+fn prepare_object(schema: &mut Object, is_root: bool, seen: &mut Seen) -> Result<(), String> {
+    if !is_root && schema.contains_key("$id") {
+        return Err("$id within a schema is not supported".to_string());
+    }
+    seen.references += usize::from(schema.contains_key("$ref"));
+    seen.merges |= schema.contains_key("allOf") || (schema.contains_key("$ref") && schema.len() > 1);
+    check_bounds(schema)?;
+    check_properties(schema)?;
+    if let Some(multiple) = schema.get("multipleOf").and_then(Value::as_f64) {
+        seen.multiples.push(without_point(multiple));
+    }
+    for (key, value) in schema.iter_mut() {
+        match value {
+            Value::Number(number) => check_exact(key, number.as_f64())?,
+            _ if DATA.contains(&key.as_str()) => check_data(key, value)?,
+            Value::String(pattern) if key == "pattern" => *pattern = pattern::in_json(pattern)?,
+            Value::Object(members) if key == "patternProperties" => *members = with_patterns(std::mem::take(members))?,
+            _ => {}
+        }
+        let is_named = NAMED.contains(&key.as_str());
+        match value {
+            _ if DATA.contains(&key.as_str()) => {}
+            Value::Object(members) if is_named => members.values_mut().try_for_each(|schema| prepare_value(schema, seen))?,
+            _ => prepare_value(value, seen)?,
+        }
+    }
+    Ok(())
+}
+
+fn prepare_value(value: &mut Value, seen: &mut Seen) -> Result<(), String> {
+    match value {
+        Value::Object(schema) => prepare_object(schema, false, seen),
+        Value::Array(schemas) => schemas.iter_mut().try_for_each(|schema| prepare_value(schema, seen)),
+        _ => Ok(()),
+    }
+}
+
+fn with_patterns(members: Object) -> Result<Object, String> {
+    let mut out = Object::new();
+    for (key, schema) in members {
+        let pattern = pattern::in_json(&key)?;
+        if out.insert(pattern, schema).is_some() {
+            return Err(format!("patternProperties '{key}' is not disjoint from another"));
+        }
+    }
+    Ok(out)
+}
+
+fn check_exact(key: &str, number: Option<f64>) -> Result<(), String> {
+    match number {
+        Some(number) if number.abs() < EXACT => Ok(()),
+        _ => Err(format!("{key} has a number of 2^53 or more, which not every reader of JSON keeps exact")),
+    }
+}
+
+fn check_data(key: &str, value: &Value) -> Result<(), String> {
+    match value {
+        Value::Number(number) => check_exact(key, number.as_f64()),
+        Value::Array(values) => values.iter().try_for_each(|value| check_data(key, value)),
+        Value::Object(members) => members.values().try_for_each(|value| check_data(key, value)),
+        _ => Ok(()),
+    }
+}
+
+/// llguidance lets an excluded bound through where the other has the same integer part: 10 for 10 < x < 10.5.
+fn check_bounds(schema: &Object) -> Result<(), String> {
+    let bound = |names: [&str; 2]| names.iter().find_map(|&name| schema.get(name).and_then(Value::as_f64));
+    let excludes = schema.contains_key("exclusiveMinimum") || schema.contains_key("exclusiveMaximum");
+    let is_integer = schema.get("type").and_then(Value::as_str) == Some("integer");
+    let (Some(low), Some(high)) = (bound(["exclusiveMinimum", "minimum"]), bound(["exclusiveMaximum", "maximum"])) else { return Ok(()) };
+    if excludes && !is_integer && low.trunc() == high.trunc() {
+        return Err(format!("exclusive bounds of numbers between {low} and {high} are not supported; use minimum and maximum"));
+    }
+    Ok(())
+}
+
+fn check_properties(schema: &Object) -> Result<(), String> {
+    let count = schema.get("properties").and_then(Value::as_object).map_or(0, Map::len);
+    let required = schema.get("required").and_then(Value::as_array).map_or(0, Vec::len);
+    if count > PROPERTIES_MAX || count.saturating_sub(required) > OPTIONAL_MAX {
+        return Err(format!(
+            "the schema is too large: an object has {count} properties, {required} of them required; supported are up to {PROPERTIES_MAX}, and \
+             {OPTIONAL_MAX} that are not required"
+        ));
+    }
+    // A member of a free name may come twice, and counts once.
+    let has_free_names = schema.contains_key("patternProperties") || schema.get("additionalProperties") != Some(&Value::Bool(false));
+    if has_free_names && schema.get("minProperties").and_then(Value::as_f64).is_some_and(|least| least > 1.0) {
+        return Err("minProperties above 1 is supported only with additionalProperties: false and without patternProperties".to_string());
+    }
+    Ok(())
+}
+
+/// 0.05 gives 5, 20 gives 20.
+fn without_point(multiple: f64) -> u64 {
+    let mut scaled = multiple.abs();
+    for _ in 0..18 {
+        if scaled.fract() == 0.0 {
+            break;
+        }
+        scaled *= 10.0;
+    }
+    (scaled as u64).max(1)
+}
+
+fn least_common_multiple(one: u64, other: u64) -> u64 {
+    let (mut divisor, mut rest) = (one, other);
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    (one / divisor).saturating_mul(other)
+}
