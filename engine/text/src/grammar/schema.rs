@@ -123,8 +123,8 @@ fn check_properties(schema: &Object) -> Result<(), String> {
     let required = schema.get("required").and_then(Value::as_array).map_or(0, Vec::len);
     if count > PROPERTIES_MAX || count.saturating_sub(required) > OPTIONAL_MAX {
         return Err(format!(
-            "the schema is too large: an object has {count} properties, {required} of them required; supported are up to {PROPERTIES_MAX}, and \
-             {OPTIONAL_MAX} that are not required"
+            "the schema is too large: an object has {count} properties, {required} of them required; supported are up to {PROPERTIES_MAX}, \
+             and {OPTIONAL_MAX} that are not required"
         ));
     }
     // A member of a free name may come twice, and counts once.
