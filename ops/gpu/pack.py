@@ -12,7 +12,7 @@ ARCHIVE = ROOT / "build" / "gpu-check.tar.gz"
 PROGRAMS = ["lorry", "tests/test_gpu"]
 # Libraries that every Linux has, and those that must be the GPU machine's own.
 LEFT_OUT = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|gcc_s|cuda)\.so.*|linux-vdso.*)$")
-PROGRAM_BYTES_MAX = 54_000_000  # stripped; the archive is less than half of it
+PROGRAM_BYTES_MAX = 60_000_000  # stripped; the archive is less than half of it
 
 
 def size_of(place: Path) -> int:
