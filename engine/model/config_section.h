@@ -15,6 +15,9 @@
 
 namespace lorry::engine {
 
+// Larger sizes in a config mean a broken file. The product of two of them fits into 64 bits.
+inline constexpr std::int64_t size_max = std::int64_t{1} << 28;
+
 template <typename Rows>
 std::string names_in(const Rows& rows) {
     std::string out;

@@ -66,8 +66,6 @@ constexpr std::array refusals = {
     Refusal{"clip_qkv", "null", "clipped queries, keys and values are not supported"},
 };
 
-// Larger sizes mean a broken file. The product of two of them fits into 64 bits.
-constexpr std::int64_t size_max = std::int64_t{1} << 28;
 constexpr std::int64_t layers_max = 4096;
 
 const FamilyTraits& family_of(const Section& config) {

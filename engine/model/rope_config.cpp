@@ -10,7 +10,6 @@ namespace {
 
 using schema::Json;
 
-constexpr std::int64_t size_max = std::int64_t{1} << 28;
 constexpr double theta_max = 1e12;
 
 struct RopeName {

@@ -27,7 +27,6 @@ constexpr std::array modes = {
     Mode{"weightedmean", "pooling_mode_weightedmean_tokens", PoolingMode::weighted_mean},
 };
 
-constexpr std::int64_t size_max = std::int64_t{1} << 28;
 
 // The parsed file; nullopt if it does not exist.
 std::optional<Json> read_json(const std::filesystem::path& file) {

@@ -16,7 +16,7 @@ using engine::ModelConfig;
 using engine::RopeConfig;
 using testing::ElementsAre;
 
-ModelConfig parse(const std::string& family, const std::string& members = "") {
+ModelConfig parse_family(const std::string& family, const std::string& members = "") {
     const std::string sizes = R"("hidden_size":64,"num_attention_heads":16,"num_key_value_heads":2,"num_hidden_layers":4,)"
                               R"("vocab_size":100,"intermediate_size":96)";
     const std::string text = R"({"model_type":")" + family + "\"," + sizes + (members.empty() ? "" : "," + members) + "}";
@@ -63,7 +63,7 @@ TEST(FamilyConfig, TheTextPartOfAMultimodalConfigIsReadAndTheOtherPartsAreNamed)
 // Pins: transformers holds the scale in the dtype of the weights, so that 55.4256 is 55.5 in bfloat16.
 TEST(FamilyConfig, GemmasEmbeddingScaleIsRoundedToTheCheckpointsDtype) {
     const auto scale = [](const char* dtype) {
-        return parse("gemma", fmt::format(R"("hidden_size":3072,"head_dim":256,"torch_dtype":"{}")", dtype)).embedding_scale;
+        return parse_family("gemma", fmt::format(R"("hidden_size":3072,"head_dim":256,"torch_dtype":"{}")", dtype)).embedding_scale;
     };
     EXPECT_EQ(scale("bfloat16"), 55.5);
     EXPECT_EQ(scale("float16"), 55.4375);
@@ -71,11 +71,11 @@ TEST(FamilyConfig, GemmasEmbeddingScaleIsRoundedToTheCheckpointsDtype) {
 }
 
 TEST(FamilyConfig, GemmaHasItsOwnDefaults) {
-    const ModelConfig gemma = parse("gemma", R"("hidden_act":"gelu")");
+    const ModelConfig gemma = parse_family("gemma", R"("hidden_act":"gelu")");
     EXPECT_EQ(gemma.activation, kernels::ActivationKind::gelu_tanh) << "the first releases say gelu and mean the other";
     EXPECT_EQ(gemma.head_dim, 256);
     EXPECT_TRUE(gemma.norm_offset && gemma.tied_head);
-    const ModelConfig gemma2 = parse("gemma2", R"("sliding_window":9,"final_logit_softcapping":null)");
+    const ModelConfig gemma2 = parse_family("gemma2", R"("sliding_window":9,"final_logit_softcapping":null)");
     EXPECT_EQ(gemma2.attention_cap, 50.0);
     EXPECT_EQ(gemma2.logit_cap, std::nullopt);
     EXPECT_EQ(gemma2.attention_scale, 1.0 / 16.0);
@@ -86,7 +86,7 @@ TEST(FamilyConfig, PhisLongRopeHasThreeNamesAndRotatesAPartOfAHead) {
     const std::string factors = R"("short_factor":[1,1],"long_factor":[2,3])";
     const std::string sizes = R"("head_dim":8,"partial_rotary_factor":0.5,"max_position_embeddings":4096)";
     for (const char* name : {"longrope", "su", "yarn"}) {
-        const ModelConfig config = parse(
+        const ModelConfig config = parse_family(
             "phi3", sizes + fmt::format(R"(,"original_max_position_embeddings":1024,"rope_scaling":{{"type":"{}",{}}})", name, factors));
         EXPECT_EQ(config.rope.kind, RopeConfig::Kind::longrope);
         EXPECT_EQ(config.rotated(), 4);
@@ -97,18 +97,18 @@ TEST(FamilyConfig, PhisLongRopeHasThreeNamesAndRotatesAPartOfAHead) {
         EXPECT_THAT(config.rope.long_factors, ElementsAre(2.0, 3.0));
     }
     const ModelConfig newer =
-        parse("phi3", R"("head_dim":8,"max_position_embeddings":4096,"rope_parameters":{"rope_type":"longrope",)" + factors +
-                          R"(,"partial_rotary_factor":0.5,"original_max_position_embeddings":1024,"rope_theta":99})");
+        parse_family("phi3", R"("head_dim":8,"max_position_embeddings":4096,"rope_parameters":{"rope_type":"longrope",)" + factors +
+                                 R"(,"partial_rotary_factor":0.5,"original_max_position_embeddings":1024,"rope_theta":99})");
     EXPECT_EQ(newer.rotated(), 4);
     EXPECT_EQ(newer.rope.original_max_positions, 1024);
     EXPECT_EQ(newer.rope.theta, 99.0);
-    EXPECT_EQ(parse("phi3").windows.front(), std::nullopt);
-    EXPECT_EQ(parse("phi3", R"("sliding_window":2047)").windows.front(), 2047);
+    EXPECT_EQ(parse_family("phi3").windows.front(), std::nullopt);
+    EXPECT_EQ(parse_family("phi3", R"("sliding_window":2047)").windows.front(), 2047);
 }
 
 TEST(FamilyConfig, SmolLm3LeavesRopeOutOfEachFourthLayerUnlessAListSaysOtherwise) {
     const auto rotates = [](const std::string& members) {
-        const ModelConfig config = parse("smollm3", members);
+        const ModelConfig config = parse_family("smollm3", members);
         std::vector<bool> out;
         for (std::int64_t layer = 0; layer < config.layers; ++layer) out.push_back(config.rotates(layer));
         return out;
@@ -116,13 +116,13 @@ TEST(FamilyConfig, SmolLm3LeavesRopeOutOfEachFourthLayerUnlessAListSaysOtherwise
     EXPECT_THAT(rotates(""), ElementsAre(true, true, true, false));
     EXPECT_THAT(rotates(R"("no_rope_layer_interval":2)"), ElementsAre(true, false, true, false));
     EXPECT_THAT(rotates(R"("no_rope_layers":[0,1,1,0])"), ElementsAre(false, true, true, false));
-    EXPECT_EQ(parse("smollm3").rope.theta, 2e6);
-    const ModelConfig windows = parse("smollm3", R"("use_sliding_window":true,"sliding_window":9)");
+    EXPECT_EQ(parse_family("smollm3").rope.theta, 2e6);
+    const ModelConfig windows = parse_family("smollm3", R"("use_sliding_window":true,"sliding_window":9)");
     EXPECT_THAT(windows.windows, ElementsAre(std::nullopt, std::nullopt, std::nullopt, 9)) << "those without rope";
 }
 
 TEST(FamilyConfig, MultipliersAreThoseOfTheFamilysOwnKeys) {
-    const ModelConfig granite = parse(
+    const ModelConfig granite = parse_family(
         "granite",
         R"("embedding_multiplier":12.0,"attention_multiplier":0.0078125,"residual_multiplier":0.22,"logits_scaling":8.0,"mlp_bias":true)");
     EXPECT_EQ(granite.embedding_scale, 12.0);
@@ -130,26 +130,26 @@ TEST(FamilyConfig, MultipliersAreThoseOfTheFamilysOwnKeys) {
     EXPECT_EQ(granite.residual_scale, 0.22);
     EXPECT_EQ(granite.logit_scale, 0.125);
     EXPECT_TRUE(granite.mlp_bias);
-    const ModelConfig cohere = parse("cohere");
+    const ModelConfig cohere = parse_family("cohere");
     EXPECT_EQ(cohere.logit_scale, 0.0625);
     EXPECT_TRUE(cohere.is_parallel && cohere.shares_norm && cohere.rotates_neighbours);
     EXPECT_FALSE(cohere.norm_bias);
-    const ModelConfig cohere2 = parse("cohere2", R"("position_embedding_type":"rope_gptj","sliding_window":9)");
+    const ModelConfig cohere2 = parse_family("cohere2", R"("position_embedding_type":"rope_gptj","sliding_window":9)");
     EXPECT_THAT(cohere2.windows, ElementsAre(9, 9, 9, std::nullopt));
     EXPECT_TRUE(cohere2.rotates(2));
     EXPECT_FALSE(cohere2.rotates(3));
 }
 
 TEST(FamilyConfig, BiasesResidualsAndPartialRopeFollowTheirKeys) {
-    const ModelConfig neox = parse("gpt_neox", R"("num_attention_heads":4,"rotary_pct":0.5,"rotary_emb_base":500)");
+    const ModelConfig neox = parse_family("gpt_neox", R"("num_attention_heads":4,"rotary_pct":0.5,"rotary_emb_base":500)");
     EXPECT_TRUE(neox.is_parallel && neox.attention_bias && neox.output_bias && neox.mlp_bias && neox.norm_bias);
     EXPECT_FALSE(neox.shares_norm);
     EXPECT_EQ(neox.rotated(), 8);
     EXPECT_EQ(neox.rope.theta, 500.0);
-    EXPECT_FALSE(parse("gpt_neox", R"("num_attention_heads":4,"use_parallel_residual":false)").is_parallel);
-    EXPECT_FALSE(parse("starcoder2", R"("use_bias":false)").mlp_bias);
-    EXPECT_TRUE(parse("starcoder2").mlp_bias);
-    const ModelConfig stablelm = parse("stablelm", R"("num_attention_heads":4,"use_qkv_bias":true)");
+    EXPECT_FALSE(parse_family("gpt_neox", R"("num_attention_heads":4,"use_parallel_residual":false)").is_parallel);
+    EXPECT_FALSE(parse_family("starcoder2", R"("use_bias":false)").mlp_bias);
+    EXPECT_TRUE(parse_family("starcoder2").mlp_bias);
+    const ModelConfig stablelm = parse_family("stablelm", R"("num_attention_heads":4,"use_qkv_bias":true)");
     EXPECT_TRUE(stablelm.attention_bias && stablelm.norm_bias);
     EXPECT_FALSE(stablelm.output_bias || stablelm.is_parallel);
     EXPECT_EQ(stablelm.rotated(), 4);
