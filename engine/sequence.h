@@ -50,8 +50,8 @@ public:
     // The chain hashes of the full blocks within tokens [from, end), with `from` rounded down to the start of its block.
     std::span<const BlockHash> blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) const;
 
-    // The tokens that its grammar allows to be drawn next, as kernels::SampleRow::allowed; empty: all. Takes some microseconds; with
-    // a hostile grammar a few milliseconds.
+    // The tokens that its grammar allows to be drawn next, as kernels::SampleRow::allowed; empty: all. Takes microseconds, or
+    // longer with a hostile grammar.
     // Sets result.error if the grammar has become too complex.
     std::span<const std::uint32_t> allowed_tokens();
     // Appends a drawn token. True if the sequence has ended.

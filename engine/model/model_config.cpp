@@ -142,10 +142,10 @@ std::vector<std::optional<std::int64_t>> read_windows(const Section& config, con
     if (on && !is_null && (traits.window_default || config.has("sliding_window")))
         window = config.integer("sliding_window", traits.window_default, 1, size_max);
     const std::int64_t first = windows == Windows::from_layer ? config.integer("max_window_layers", 28, 0, size_max) : 0;
-    const std::int64_t every =
-        windows == Windows::by_pattern ? config.integer("sliding_window_pattern", traits.window_pattern, 1, size_max) : layers + 1;
+    std::optional<std::int64_t> every;  // of so many layers the last has no window
+    if (windows == Windows::by_pattern) every = config.integer("sliding_window_pattern", traits.window_pattern, 1, size_max);
     for (std::int64_t layer = 0; layer < layers; ++layer) {
-        bool sliding = windows == Windows::without_rope ? !model.rotates(layer) : layer >= first && (layer + 1) % every != 0;
+        bool sliding = windows == Windows::without_rope ? !model.rotates(layer) : layer >= first && (!every || (layer + 1) % *every != 0);
         if (!types.empty()) {
             const bool asked = types[static_cast<std::size_t>(layer)] == "sliding_attention";
             if (asked && !window)

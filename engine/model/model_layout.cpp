@@ -206,6 +206,7 @@ ModelLayout layout_of(const ModelConfig& config) {
             add(names.qkv[2], Projection::qkv, q_width + kv_width, kv_width, config.hidden, config.attention_bias);
         }
         if (config.qk_norm != QkNorm::none) {
+            CHECK(!config.reorders_heads(), "the weights of these norms are in the checkpoint's order");
             const bool is_whole = config.qk_norm == QkNorm::whole;
             layout.head_norms.push_back({base + names.q_norm, layer, false, is_whole ? q_width : config.head_dim});
             layout.head_norms.push_back({base + names.k_norm, layer, true, is_whole ? kv_width : config.head_dim});

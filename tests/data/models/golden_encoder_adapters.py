@@ -110,11 +110,7 @@ def make_tensors(folder, model, checkpoint, arguments):
         golden_adapters.save(model, Path(temporary), checkpoint, arguments, {})
         shutil.copy(Path(temporary) / "adapter_config.json", folder)
         shapes = golden_weights.shapes_of(Path(temporary) / "adapter_model.safetensors")
-    tensors = []
-    for name, shape in shapes.items():
-        offset, scale = spread(name, shape, scalings)
-        tensors.append({"name": name, "shape": shape, "offset": offset, "scale": scale})
-    golden_weights.write_tensors(folder, tensors)
+    golden_weights.write_spread(folder, shapes, lambda name, shape: spread(name, shape, scalings))
     return set(shapes)
 
 

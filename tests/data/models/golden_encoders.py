@@ -188,11 +188,7 @@ def make_tensors(folder, class_name, config):
         model_class(model_class.config_class(**config)).save_pretrained(temporary)
         shutil.copy(Path(temporary) / "config.json", folder)
         shapes = golden_weights.shapes_of(Path(temporary) / "model.safetensors")
-    tensors = []
-    for name, shape in shapes.items():
-        offset, scale = golden_weights.spread(name, shape)
-        tensors.append({"name": name, "shape": shape, "offset": offset, "scale": scale})
-    golden_weights.write_tensors(folder, tensors)
+    golden_weights.write_spread(folder, shapes, golden_weights.spread)
 
 
 def write_checkpoint(folder, class_name, config):

@@ -173,11 +173,7 @@ def write_checkpoint(folder, class_name, config, options):
         model_class(model_class.config_class(**config)).save_pretrained(temporary)
         saved = json.loads((Path(temporary) / "config.json").read_text())
         shapes = golden_weights.shapes_of(Path(temporary) / "model.safetensors")
-    tensors = []
-    for name, shape in shapes.items():
-        offset, scale = spread(name, shape, saved)
-        tensors.append({"name": name, "shape": shape, "offset": offset, "scale": scale})
-    golden_weights.write_tensors(folder, tensors)
+    golden_weights.write_spread(folder, shapes, lambda name, shape: spread(name, shape, saved))
     if "old" in options:
         options["old"](saved)
     (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")

@@ -64,6 +64,15 @@ def shapes_of(path):
         return {name: list(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
 
 
+def write_spread(folder, shapes, spread):
+    """Writes tensors.json; spread(name, shape) gives a tensor's offset and scale."""
+    tensors = []
+    for name, shape in shapes.items():
+        offset, scale = spread(name, shape)
+        tensors.append({"name": name, "shape": shape, "offset": offset, "scale": scale})
+    write_tensors(folder, tensors)
+
+
 def write_tensors(folder, tensors):
     lines = ",\n".join(json.dumps(tensor, separators=(",", ":")) for tensor in tensors)
     (folder / "tensors.json").write_text('{"tensors": [\n' + lines + "\n]}\n")

@@ -35,8 +35,8 @@ pub enum Structure<'a> {
     Lark(&'a str),
 }
 
-/// Bounds that hold for each grammar of a job, however hostile. A lexer state takes 1 to 2 kB, and every sequence has its own: 8 MB. The
-/// work for one token takes up to 5 ms, because others wait for it.
+/// Bounds that hold for each grammar of a job, however hostile: every sequence has lexer states of its own, and others wait while the
+/// tokens that may follow are found.
 fn limits() -> ParserLimits {
     ParserLimits {
         max_lexer_states: 4_000,
