@@ -89,33 +89,23 @@ TEST(WaitingLimits, ResultsAreCommittedAtOnceWhileAllOtherJobsWait) {
 
 // Their records are in memory until their ends are committed. While they exceed the bytes, nothing more is taken.
 TEST(WaitingLimits, RefusedJobsTakeBytesUntilTheyAreCommitted) {
-    constexpr int turns_max = 2'000;
     tests::PipelineRig rig;
-    rig.options.commit_interval = std::chrono::hours(1);
     rig.options.in_flight.bytes = 2 << 20;
-    rig.source.add(job("runs"));
     for (int i = 0; i < 300; ++i) rig.source.add(job("refused-" + std::to_string(i), R"(,"best_friend":true)"), heavy());
     std::promise<void> seen;
-    rig.observer.at_step = [&, first = true](const engine::EngineStats&) mutable {
+    rig.sink.before_commit = [&, first = true]() mutable {
         if (std::exchange(first, false)) seen.get_future().wait();
     };
-    PipelineGauges last;
-    int exceeded = 0;  // turns that began beyond the limit
-    rig.observer.at_gauges = [&, turn = 0](const PipelineGauges& gauges) mutable {
-        if (last.bytes > gauges.bytes_max) {
-            ++exceeded;
-            EXPECT_LE(gauges.in_flight, last.in_flight);
-        }
-        last = gauges;
-        if ((exceeded >= turns || turn == turns_max) && turn <= turns_max) {
-            turn = turns_max;
-            seen.set_value();
-        }
-        ++turn;
+    rig.observer.at_gauges = [&, first_poll = std::size_t{0}, turn = 0](const PipelineGauges& gauges) mutable {
+        if (turn == turns) return;  // from here on commits make room
+        if (turn == 0) first_poll = gauges.in_flight;
+        EXPECT_GT(gauges.bytes, gauges.bytes_max);
+        EXPECT_EQ(gauges.in_flight, first_poll);
+        EXPECT_LT(first_poll, 300U);
+        if (++turn == turns) seen.set_value();
     };
     rig.run();
-    EXPECT_GE(exceeded, turns);
-    EXPECT_EQ(rig.sink.committed.size(), 301U);
+    EXPECT_EQ(rig.sink.committed.size(), 300U);
 }
 
 // Small jobs that wait would otherwise take each room that others leave.

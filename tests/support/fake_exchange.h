@@ -89,8 +89,11 @@ public:
     void publish(consumer::Outcome outcome) override { pending.push_back(std::move(outcome)); }
     void publish(const schema::Chunk& chunk) override { chunks.push_back(chunk); }
     void publish(const schema::Status& status) override { statuses.push_back(status); }
+    // Called before each commit, on the publisher's thread.
+    std::function<void()> before_commit = nullptr;
     std::size_t commit() override {
         if (fails) throw std::runtime_error("the broker is gone");
+        if (before_commit) before_commit();
         ++commits;
         const std::size_t count = pending.size();
         for (auto& outcome : pending) {
