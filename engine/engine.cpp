@@ -405,9 +405,11 @@ void Engine::Implementation::take_results(const Batch& batch, const BatchEntry& 
     bool ended = sequence.is_complete();
     if (entry.draws) {
         --sequence.queued.draws;
-        if (sequence.output().empty()) sequence.result.first_token = Clock::now();
+        if (sequence.result.first_token == Clock::time_point{}) sequence.result.first_token = Clock::now();
+        const std::size_t before = sequence.output().size();
         ended = sequence.accept(batch.result(entry.final_sample_row()));
         ++counts.drawn_tokens;
+        counts.forced_tokens += sequence.output().size() - before - 1;
     }
     hand_out_delta(sequence, ended, output);
     if (ended) finish(sequence, output);
@@ -438,10 +440,12 @@ void Engine::Implementation::submit(Request request) {
     const auto rope_length = model.rope_length(prompt_tokens, tokens_max);
     const BlockHash root = root_hash(adapter, request.prefix_scope, rope_length.value_or(0));
     const TextRows text_rows = text_rows_of(request, model.config());
-    const auto [place, fresh] = sequences.try_emplace(id, std::move(request), arrivals++, root, tokenizer, text_rows);
+    const auto [place, fresh] =
+        sequences.try_emplace(id, std::move(request), arrivals++, root, tokenizer, text_rows, options.force_together);
     CHECK(fresh, "request ids are unique");
     Sequence& sequence = place->second;
     sequence.rope_length = rope_length;
+    counts.forced_tokens += static_cast<std::uint64_t>(sequence.output().size());
     if (sequence.is_whole()) check_whole(sequence);
     if (sequence.is_complete() || sequence.result.error) {
         complete_at_submit.push_back(id);

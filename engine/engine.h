@@ -29,6 +29,7 @@ struct EngineOptions {
     bool prefix_cache = true;
     std::int64_t steps_queued_max = 2;  // on a device that takes more than one; 1 for comparisons
     bool lend_blocks = true;            // to adapters, on a device that can; false for comparisons
+    bool force_together = true;         // computes the tokens that a grammar forces in one step; false for comparisons
     bool group_adapters = true;         // requests whose adapter is in the batch start first; false for comparisons
 
     std::int64_t sample_rows_max() const;  // rows of logits per step

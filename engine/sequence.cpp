@@ -28,7 +28,7 @@ const SharedDrawing& default_drawing() {
 const char* name_of(FinishReason reason) { return reason == FinishReason::stop ? "stop" : "length"; }
 
 Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash& root, const Tokenizer& tokenizer,
-                   const TextRows& text_rows)
+                   const TextRows& text_rows, bool force_together)
     : tokens(std::move(request.prompt)),
       arrival(arrival_order),
       request_(std::move(request)),
@@ -36,11 +36,18 @@ Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash
       text_rows_(text_rows),
       root_(root),
       detokenizer_(tokenizer, request_.drawing->sampling.skip_special_tokens),
-      matcher_(request_.drawing->sampling.stop, request_.drawing->sampling.include_stop_text) {
+      matcher_(request_.drawing->sampling.stop, request_.drawing->sampling.include_stop_text),
+      // Log-probabilities come with draws.
+      force_together_(force_together && !request_.drawing->sampling.logprobs && request_.final_targets.empty()) {
     result.id = request_.id;
     result.prompt_tokens = prompt_tokens();
     result.finish = FinishReason::length;
-    if (draws()) detokenizer_.prime(tokens);
+    if (!draws()) return;
+    detokenizer_.prime(tokens);
+    if (request_.drawing->grammar == nullptr) return;
+    answer_ = request_.drawing->grammar->begin();
+    force();
+    has_answered_ = append_forced();
 }
 
 const std::string& Sequence::adapter_hash() const {
@@ -99,46 +106,80 @@ SequenceView Sequence::view() const {
 }
 
 std::span<const std::uint32_t> Sequence::allowed_tokens() {
-    const Grammar* const grammar = request_.drawing->grammar.get();
-    if (grammar == nullptr) return {};
-    if (!answer_) answer_ = grammar->begin();
+    if (!answer_) return {};
+    if (is_forced()) {
+        const auto token = static_cast<std::size_t>(forced_.tokens[forced_taken_]);
+        only_forced_.assign(token / 32 + 1, 0);
+        only_forced_.back() = 1U << (token % 32);
+        return only_forced_;
+    }
     const auto allowed = answer_->allowed();
     if (allowed) return *allowed;
     result.error = error_of_grammar(allowed.error());
     return {};
 }
 
+// Asks the grammar which tokens must come next.
+void Sequence::force() {
+    auto forced = answer_->force();
+    if (!forced) {
+        result.error = error_of_grammar(forced.error());
+        return;
+    }
+    forced_ = *std::move(forced);
+    forced_taken_ = 0;
+}
+
 // True if nothing may follow the token, which is no end token, or if the grammar failed.
 bool Sequence::complete_answer(TokenId token) {
     if (!answer_) return false;
+    if (is_forced()) {
+        ++forced_taken_;
+        return forced_.complete && !is_forced();
+    }
     const auto complete = answer_->accept(token);
     if (!complete) result.error = error_of_grammar(complete.error());
-    return complete.value_or(true);
+    if (complete.value_or(true)) return true;
+    force();
+    return result.error.has_value();
 }
 
-bool Sequence::accept(const kernels::SampleResult& drawn) {
+// Appends a token that was drawn or forced. True if the sequence has ended.
+bool Sequence::append(TokenId token) {
     const schema::Sampling& sampling = request_.drawing->sampling;
-    tokens.push_back(drawn.token);
-    if (sampling.logprobs) result.logprobs.push_back({drawn.token, drawn.logprob, drawn.top, characters_});
-
-    const auto drawn_count = static_cast<std::int64_t>(output().size());
+    tokens.push_back(token);
+    const auto count = static_cast<std::int64_t>(output().size());
     const auto take_text = [&](const std::string& text) {
         characters_ += schema::count_characters(text);
-        return matcher_.push(text, drawn_count > sampling.min_tokens);
+        return matcher_.push(text, count > sampling.min_tokens);
     };
     // Until min_tokens are drawn, end tokens are banned, unless a grammar allows nothing else.
-    const bool is_end_token = std::ranges::find(request_.drawing->end_tokens, drawn.token) != request_.drawing->end_tokens.end();
-    const bool is_complete = !is_end_token && complete_answer(drawn.token);
+    const bool is_end_token = std::ranges::find(request_.drawing->end_tokens, token) != request_.drawing->end_tokens.end();
+    const bool is_complete = !is_end_token && complete_answer(token);
     if (is_end_token || is_complete) result.finish = FinishReason::stop;
     if (!is_end_token || sampling.include_stop_text) {
-        if (take_text(detokenizer_.push(drawn.token))) {
+        if (take_text(detokenizer_.push(token))) {
             result.finish = FinishReason::stop;
             return true;  // what the detokenizer still holds comes after the stop text
         }
     }
-    const bool ended = is_end_token || is_complete || drawn_count >= request_.max_tokens;
+    const bool ended = is_end_token || is_complete || count >= request_.max_tokens;
     if (ended && take_text(detokenizer_.finish())) result.finish = FinishReason::stop;
     return ended;
+}
+
+// Appends the tokens that the grammar forces. True if the sequence has ended.
+bool Sequence::append_forced() {
+    if (!force_together_) return false;
+    while (is_forced()) {
+        if (append(forced_.tokens[forced_taken_])) return true;
+    }
+    return false;
+}
+
+bool Sequence::accept(const kernels::SampleResult& drawn) {
+    if (request_.drawing->sampling.logprobs) result.logprobs.push_back({drawn.token, drawn.logprob, drawn.top, characters_});
+    return append(drawn.token) || append_forced();
 }
 
 Delta Sequence::take_delta(bool final) {

@@ -25,7 +25,9 @@ struct TextRows {
 
 class Sequence {
 public:
-    Sequence(Request request, std::uint64_t arrival, const BlockHash& root, const Tokenizer& tokenizer, const TextRows& text_rows = {});
+    // force_together: tokens that its grammar forces are appended at once; otherwise each is drawn in its turn.
+    Sequence(Request request, std::uint64_t arrival, const BlockHash& root, const Tokenizer& tokenizer, const TextRows& text_rows = {},
+             bool force_together = true);
 
     const Request& request() const { return request_; }  // without its prompt, which is in `tokens`
     RequestId id() const { return request_.id; }
@@ -35,7 +37,7 @@ public:
     std::span<const TokenId> prompt() const { return std::span(tokens).first(prompt_size_); }
     std::span<const TokenId> output() const { return std::span(tokens).subspan(prompt_size_); }
     std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(prompt_size_); }
-    bool draws() const { return request_.max_tokens > 0; }
+    bool draws() const { return request_.max_tokens > 0 && !has_answered_; }
     // How many tokens are to be computed: all known ones, unless nothing is drawn or scored after them.
     std::int64_t known() const;
     bool is_complete() const { return computed >= known() && !draws(); }
@@ -54,13 +56,13 @@ public:
     // longer with a hostile grammar.
     // Sets result.error if the grammar has become too complex.
     std::span<const std::uint32_t> allowed_tokens();
-    // Appends a drawn token. True if the sequence has ended.
+    // Appends a drawn token and those that the grammar forces after it. True if the sequence has ended.
     bool accept(const kernels::SampleResult& drawn);
     // What became certain since the last call: text with its log-probabilities, and the prompt's scores.
     Delta take_delta(bool final);
     Result take_result();
 
-    std::vector<TokenId> tokens;  // prompt, then drawn
+    std::vector<TokenId> tokens;  // prompt, then drawn or forced
     std::int64_t computed = 0;    // tokens whose KV entries were written by steps that were read
     std::int64_t indexed = 0;     // full blocks that are in the prefix index
     // What queued steps will add. A step is queued from its launch until it was read.
@@ -80,6 +82,11 @@ public:
     Result result;
 
 private:
+    bool append(TokenId token);
+    bool append_forced();
+    // Whether the next token is one that the grammar forces.
+    bool is_forced() const { return forced_taken_ < forced_.tokens.size(); }
+    void force();
     bool complete_answer(TokenId token);
     void end_offsets_with_text();
 
@@ -90,9 +97,14 @@ private:
     BlockHash root_;
     Detokenizer detokenizer_;
     StopMatcher matcher_;
-    std::optional<Grammar::Answer> answer_;  // from the first draw on, if there is a grammar
-    std::int64_t characters_ = 0;            // of the text of the drawn tokens
-    std::int64_t characters_streamed_ = 0;   // of these, handed out in deltas
+    std::optional<Grammar::Answer> answer_;  // if there is a grammar
+    Grammar::Answer::Forced forced_;         // by the grammar after the last token
+    std::size_t forced_taken_ = 0;           // of forced_.tokens: those that were appended
+    std::vector<std::uint32_t> only_forced_;
+    const bool force_together_;
+    bool has_answered_ = false;             // nothing more is drawn
+    std::int64_t characters_ = 0;           // of the text of the drawn tokens
+    std::int64_t characters_streamed_ = 0;  // of these, handed out in deltas
     std::size_t logprobs_streamed_ = 0;
     bool prompt_streamed_ = false;
 };

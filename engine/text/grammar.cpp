@@ -46,6 +46,14 @@ Expected<bool, std::string> Grammar::Answer::accept(TokenId token) {
     return complete;
 }
 
+Expected<Grammar::Answer::Forced, std::string> Grammar::Answer::force() {
+    Forced forced;
+    std::string error;
+    if (lorry_grammar_force(handle_.get(), abi::sink_into(forced.tokens), &forced.complete, abi::sink_into(error)) != LORRY_TEXT_OK)
+        return unexpected(std::move(error));
+    return forced;
+}
+
 Expected<std::span<const std::uint32_t>, std::string> Grammar::Answer::allowed() {
     std::string error;
     if (lorry_grammar_allowed(handle_.get(), abi::sink_into(allowed_), abi::sink_into(error)) != LORRY_TEXT_OK)

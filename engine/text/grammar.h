@@ -32,6 +32,13 @@ public:
         // Takes the token that was drawn, which must have been allowed and be no end token. True if nothing may follow: the answer is
         // complete. The error says that the grammar became too complex.
         Expected<bool, std::string> accept(TokenId token);
+        struct Forced {
+            std::vector<TokenId> tokens;
+            bool complete = false;  // nothing may follow them
+        };
+        // Takes the tokens of the only text that may come next, as the tokenizer divides it; none where several may. The answer must not be
+        // complete.
+        Expected<Forced, std::string> force();
         // Bit t % 32 of word t / 32 says whether token t may come next; end tokens may where the answer may end. The answer must not be
         // complete. Valid until the next call.
         Expected<std::span<const std::uint32_t>, std::string> allowed();

@@ -37,6 +37,9 @@ lorry_text_status lorry_grammar_begin(const lorry_grammar* grammar, lorry_gramma
 void lorry_grammar_answer_free(lorry_grammar_answer* answer);
 /* `token` must be allowed and no end token. Sets `complete` if nothing may follow it. */
 lorry_text_status lorry_grammar_accept(lorry_grammar_answer* answer, int32_t token, bool* complete, lorry_text_sink error);
+/* `ids` takes int32_t values: the tokens of the only text that may come next, none where several may. The answer goes on after them. Sets
+ * `complete` if nothing may follow them. The answer must not be complete. */
+lorry_text_status lorry_grammar_force(lorry_grammar_answer* answer, lorry_text_sink ids, bool* complete, lorry_text_sink error);
 /* `words` takes uint32_t values: bit t % 32 of word t / 32 says whether token t may come next, end tokens included. The answer must not be
  * complete. The error says that the grammar became too complex. */
 lorry_text_status lorry_grammar_allowed(lorry_grammar_answer* answer, lorry_text_sink words, lorry_text_sink error);

@@ -17,6 +17,7 @@ std::unique_ptr<Command> make_bench_queue_command();
 std::unique_ptr<Command> make_bench_throughput_command();
 std::unique_ptr<Command> make_bench_adapters_command();
 std::unique_ptr<Command> make_bench_loading_command();
+std::unique_ptr<Command> make_bench_structure_command();
 std::unique_ptr<Command> make_bench_loss_command();
 std::unique_ptr<Command> make_bench_course_command();
 std::unique_ptr<Command> make_bench_pipeline_command();
@@ -37,6 +38,7 @@ constexpr std::array benches = {
     BenchRow{"throughput", "many requests at once, and the share of the machine that they use", make_bench_throughput_command},
     BenchRow{"adapters", "many more adapters than memory holds, some requested far more often than others", make_bench_adapters_command},
     BenchRow{"loading", "how long the steps of a full batch take while adapters are loaded", make_bench_loading_command},
+    BenchRow{"structure", "answers that match a JSON schema beside free text of as many tokens", make_bench_structure_command},
     BenchRow{"pipeline", "what a worker does beside the model: time per token of each of its threads", make_bench_pipeline_command},
     BenchRow{"loss", "how narrower weights change a model's answers", make_bench_loss_command},
     BenchRow{"course", "the experiments of a course on serving LoRA adapters, as tables and charts", make_bench_course_command},

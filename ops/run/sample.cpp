@@ -199,7 +199,7 @@ Sample run_sample(std::vector<Delivery> jobs, const AdapterFolders& adapters, En
     Sample sample = clock.sample();
     const engine::EngineStats after = setup.engine().stats();
     sample.tokens = static_cast<std::int64_t>(after.prompt_tokens - before.prompt_tokens + after.cached_tokens - before.cached_tokens +
-                                              after.drawn_tokens - before.drawn_tokens);
+                                              after.drawn_tokens - before.drawn_tokens + after.forced_tokens - before.forced_tokens);
     return sample;
 }
 

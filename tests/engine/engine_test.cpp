@@ -186,6 +186,101 @@ TEST_P(EngineTest, DrawsAnEndTokenBeforeMinTokensWhereItsGrammarAllowsNoOther) {
     EXPECT_EQ(rig.run().at(1).text, "ab");
 }
 
+// An answer whose names and signs are forced, with room for drawn tokens between them.
+std::shared_ptr<const Grammar> grammar_of_fields() {
+    return grammar_of_schema(
+        R"({"type":"object","properties":{"first":{"type":"string","pattern":"^[a-c]{2}$"},"second":{"enum":["x","y"]}},)"
+        R"("required":["first","second"],"additionalProperties":false})");
+}
+
+std::vector<Request> requests_with_fields(const schema::Sampling& sampling) {
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 8; ++id) {
+        Request request = request_of(id, prompt_of(5, static_cast<std::int32_t>(id)), 60);
+        for (TokenId& token : request.prompt) token %= grammar_end;
+        request.drawing = shared({.sampling = sampling, .end_tokens = {grammar_end}, .grammar = grammar_of_fields()});
+        requests.push_back(std::move(request));
+    }
+    return requests;
+}
+
+TEST_P(EngineTest, ComputesForcedTokensTogetherAndAnswersAsOneByOne) {
+    for (const schema::Sampling& sampling :
+         {schema::Sampling{}, {.frequency_penalty = 1.5}, {.min_tokens = 50}, {.logprobs = 2}, {.stop = {"second"}}, {.stop = {"\":\""}}}) {
+        Rig together(GetParam(), 200);
+        Rig one_by_one(GetParam(), 200, {.force_together = false});
+        for (const Request& request : requests_with_fields(sampling)) {
+            together.engine->submit(request);
+            one_by_one.engine->submit(request);
+        }
+        const auto results = together.run();
+        const auto expected = one_by_one.run();
+        for (const auto& [id, result] : results) {
+            EXPECT_EQ(result.tokens, expected.at(id).tokens);
+            EXPECT_EQ(result.text, expected.at(id).text);
+            EXPECT_EQ(result.finish, expected.at(id).finish);
+            EXPECT_EQ(result.logprobs.size(), sampling.logprobs ? result.tokens.size() : 0U);
+            if (sampling.stop.empty()) {
+                EXPECT_THAT(result.text, testing::MatchesRegex("[{]\"first\":\"[a-c]{2}\",\"second\":\"[xy]\"[}]"));
+            }
+        }
+        const EngineStats& stats = together.engine->stats();
+        EXPECT_EQ(one_by_one.engine->stats().forced_tokens, 0U);
+        EXPECT_EQ(stats.forced_tokens + stats.drawn_tokens, one_by_one.engine->stats().drawn_tokens);
+        if (sampling.stop.empty() && !sampling.logprobs) {
+            EXPECT_LE(stats.drawn_tokens, 8U * 3U) << "at most two tokens for the letters, and one for the choice";
+        }
+    }
+}
+
+TEST_P(EngineTest, CutsForcedTokensAtMaxTokens) {
+    Rig whole(GetParam(), 200);
+    whole.engine->submit(requests_with_fields({}).front());
+    const Result answer = whole.run().at(1);
+    ASSERT_EQ(answer.finish, FinishReason::stop);
+    for (std::size_t most = 1; most < answer.tokens.size(); ++most) {
+        Rig rig(GetParam(), 200);
+        Request request = requests_with_fields({}).front();
+        request.max_tokens = static_cast<std::int64_t>(most);
+        rig.engine->submit(request);
+        const Result result = rig.run().at(1);
+        EXPECT_THAT(result.tokens, testing::ElementsAreArray(std::span(answer.tokens).first(most)));
+        EXPECT_EQ(result.finish, FinishReason::length);
+    }
+}
+
+TEST_P(EngineTest, ComputesNothingForAnAnswerThatIsForcedAsAWhole) {
+    Rig rig(GetParam(), 50);
+    Request request = request_of(1, prompt_of(5, 2), 40);
+    request.stream = true;
+    request.drawing = shared({.end_tokens = {grammar_end}, .grammar = grammar_of("yes")});
+    rig.engine->submit(request);
+    request.id = 2;
+    request.score_begin = 0;
+    rig.engine->submit(request);
+    const auto results = rig.run();
+    for (const auto& [id, result] : results) {
+        EXPECT_EQ(result.text, "yes");
+        EXPECT_EQ(result.finish, FinishReason::stop);
+        EXPECT_EQ(result.scores.size(), id == 2 ? 4U : 0U);
+    }
+    EXPECT_EQ(rig.engine->stats().rows, 4U) << "of the prompt that is scored";
+}
+
+TEST(GrammarTest, ForcesTheTokensIntoWhichTheTokenizerDividesAText) {
+    const Tokenizer& tokenizer = tests::gpt2_tokenizer();
+    const auto vocabulary = static_cast<std::int64_t>(tokenizer.vocabulary_size());
+    GrammarCompiler compiler(tokenizer, vocabulary, {static_cast<TokenId>(vocabulary - 1)});
+    for (const std::string text :
+         {"an answer, that's already known: 2,024 tokens", "{\"name\": \"Zoë\", \"naïve\": true}", "日本語 and 🚚🚚"}) {
+        const auto grammar =
+            *compiler.compile({.kind = schema::Structure::Kind::choices, .text = schema::Json(schema::Json::Array{text}).dump()});
+        const auto forced = *grammar->begin().force();
+        EXPECT_EQ(forced.tokens, *tokenizer.encode(text, false));
+        EXPECT_TRUE(forced.complete);
+    }
+}
+
 TEST_P(EngineTest, EndsAtTheContextLimit) {
     Rig rig(GetParam(), 5);
     EXPECT_EQ(rig.engine->context_max(), 20);

@@ -26,6 +26,7 @@ TEST(Metrics, HasWhatTheEngineSaysEachUnderItsName) {
     stats.steps = 101;
     stats.prompt_tokens = 102;
     stats.drawn_tokens = 103;
+    stats.forced_tokens = 99;
     stats.cached_tokens = 104;
     stats.preemptions = 105;
     stats.running = 100;
@@ -39,7 +40,8 @@ TEST(Metrics, HasWhatTheEngineSaysEachUnderItsName) {
     metrics.on_step(stats);
     const std::string text = metrics.text({});
     expect_lines(text, {"lorry_engine_steps_total 101\n", "lorry_engine_prompt_tokens_total 102\n",
-                        "lorry_engine_drawn_tokens_total 103\n", "lorry_engine_cached_tokens_total 104\n",
+                        "lorry_engine_drawn_tokens_total 103\n", "lorry_engine_forced_tokens_total 99\n",
+                        "lorry_engine_cached_tokens_total 104\n",
                         "lorry_engine_preemptions_total 105\n", "lorry_engine_running_sequences 100\n",
                         "lorry_engine_waiting_sequences 106\n", "lorry_engine_batch_fill_ratio 0.25\n", "lorry_engine_step_rows 107\n",
                         "lorry_engine_step_adapters 108\n", "lorry_kv_blocks 1000\n", "lorry_kv_blocks_used 109\n",

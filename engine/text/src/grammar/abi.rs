@@ -76,6 +76,16 @@ pub unsafe extern "C" fn lorry_grammar_accept(answer: &mut Answer, token: i32, c
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_force(answer: &mut Answer, ids: Sink, complete: *mut bool, error: Sink) -> i32 {
+    guarded(error, || {
+        let (tokens, is_complete) = answer.force()?;
+        ids.words(&tokens);
+        *complete = is_complete;
+        Ok(())
+    })
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn lorry_grammar_allowed(answer: &mut Answer, words: Sink, error: Sink) -> i32 {
     guarded(error, || {
         let allowed = answer.allowed()?;

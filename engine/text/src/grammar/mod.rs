@@ -155,6 +155,14 @@ impl Answer {
         Ok(self.matcher.is_stopped())
     }
 
+    /// Takes the tokens of the only text that may come next, as the tokenizer divides it, and returns them. A last part of that text stays out
+    /// where a token may also reach beyond it. True if nothing may follow them. The answer must not be complete.
+    pub fn force(&mut self) -> Result<(Vec<u32>, bool), String> {
+        let tokens = self.matcher.compute_ff_tokens();
+        self.matcher.consume_tokens(&tokens).map_err(message_of)?;
+        Ok((tokens, self.matcher.is_stopped()))
+    }
+
     /// The tokens that may come next; the end tokens are among them if the answer may end here. The answer must not be complete.
     pub fn allowed(&mut self) -> Result<SimpleVob, String> {
         self.matcher.compute_mask().map_err(message_of)
