@@ -22,40 +22,73 @@ constexpr std::size_t list_max = 10'000;
 constexpr std::size_t bytes_shown = 200;                   // of a value in a message
 constexpr std::size_t pattern_instructions_max = 200'000;  // of all patterns; an instruction takes 32 bytes
 
-// Keys that change what is computed in ways that Lorry does not support. `harmless` is a value that requests nothing, besides null, false,
-// {} and [].
-struct KeyRefusal {
-    std::string_view key;
-    std::string_view harmless;  // as JSON text
-    const char* advice;
+// What becomes of a key. `read` keys are members of AdapterConfig; `ignored` ones matter only to training; `refused` ones change what is
+// computed in ways that Lorry does not support.
+enum class Treatment : std::uint8_t { read, ignored, refused };
+struct Key {
+    std::string_view name;
+    Treatment treatment = Treatment::read;
+    const char* advice = "";    // of a refusal
+    std::string_view harmless;  // a refused key's value, as JSON text, that requests nothing, besides those of asks_for_nothing()
 };
-constexpr std::array key_refusals = {
-    KeyRefusal{"use_dora", "", "merge it into the base model or train with use_dora = false"},
-    KeyRefusal{"use_qalora", "", "train with use_qalora = false"},
-    KeyRefusal{"qalora_group_size", "16", "train with use_qalora = false"},
-    KeyRefusal{"trainable_token_indices", "", "adapters that change embeddings are not supported"},
-    KeyRefusal{"target_parameters", "", "only linear modules can be targets"},
-    KeyRefusal{"layer_replication", "", "replicated layers are not supported"},
-    KeyRefusal{"alora_invocation_tokens", "", "activated LoRA is not supported"},
-    KeyRefusal{"arrow_config", "", "routed LoRA is not supported"},
-    KeyRefusal{"use_bdlora", "", "block-diagonal LoRA is not supported"},
-    KeyRefusal{"megatron_config", "", "Megatron layers are not supported"},
-    KeyRefusal{"megatron_core", "\"megatron.core\"", "Megatron layers are not supported"},
-    KeyRefusal{"loftq_config", "", "its base weights were changed; convert it to plain LoRA"},
-    KeyRefusal{"corda_config", "", "its base weights were changed; convert it to plain LoRA"},
-    KeyRefusal{"lora_ga_config", "", "its base weights were changed; convert it to plain LoRA"},
-    KeyRefusal{"ensure_weight_tying", "", "tied embeddings cannot be adapted"},
+constexpr const char* merged = "merge it into the base model (merge_and_unload), or train without it";
+constexpr const char* changed_base = "its base weights were changed; convert it to plain LoRA";
+// All keys of LoraConfig of PEFT 0.21.2.
+constexpr std::array keys = {
+    Key{"alora_invocation_tokens", Treatment::refused, "activated LoRA is not supported"},
+    Key{"alpha_pattern"},
+    Key{"arrow_config", Treatment::refused, "routed LoRA is not supported"},
+    Key{"auto_mapping", Treatment::ignored},
+    Key{"base_model_name_or_path"},
+    Key{"bias"},
+    Key{"corda_config", Treatment::refused, changed_base},
+    Key{"ensure_weight_tying", Treatment::refused, "tied embeddings cannot be adapted"},
+    Key{"eva_config", Treatment::ignored},
+    Key{"exclude_modules"},
+    Key{"fan_in_fan_out", Treatment::ignored},
+    Key{"inference_mode", Treatment::ignored},
+    Key{"init_lora_weights"},
+    Key{"kasa_config", Treatment::refused, changed_base},
+    Key{"layer_replication", Treatment::refused, "replicated layers are not supported"},
+    Key{"layers_pattern"},
+    Key{"layers_to_transform"},
+    Key{"loftq_config", Treatment::refused, changed_base},
+    Key{"lora_alpha"},
+    Key{"lora_bias"},
+    Key{"lora_dropout", Treatment::ignored},
+    Key{"lora_ga_config", Treatment::refused, changed_base},
+    Key{"megatron_config", Treatment::refused, "Megatron layers are not supported"},
+    Key{"megatron_core", Treatment::refused, "Megatron layers are not supported", "\"megatron.core\""},
+    Key{"modules_to_save"},
+    Key{"monteclora_config", Treatment::ignored},
+    Key{"peft_type"},
+    Key{"peft_version", Treatment::ignored},
+    Key{"qalora_group_size", Treatment::refused, "train with use_qalora = false", "16"},
+    Key{"r"},
+    Key{"rank_pattern"},
+    Key{"revision", Treatment::ignored},
+    Key{"runtime_config", Treatment::ignored},
+    Key{"target_modules"},
+    Key{"target_parameters", Treatment::refused, "only linear modules can be targets"},
+    Key{"task_type"},
+    Key{"trainable_token_indices", Treatment::refused, merged},
+    Key{"use_bdlora", Treatment::refused, "block-diagonal LoRA is not supported"},
+    Key{"use_dora", Treatment::refused, merged},
+    Key{"use_qalora", Treatment::refused, "train with use_qalora = false"},
+    Key{"use_rslora"},
+    Key{"velora_config", Treatment::ignored},
 };
-// Keys that do not affect inference.
-constexpr std::array<std::string_view, 9> ignored = {
-    "base_model_name_or_path", "revision",   "inference_mode", "peft_version", "auto_mapping", "lora_dropout",
-    "fan_in_fan_out",          "eva_config", "runtime_config"};
+const Key* key_named(std::string_view name) {
+    const auto* const found = std::ranges::find(keys, name, &Key::name);
+    return found == keys.end() ? nullptr : found;
+}
+
 // These initialize only A and B; the others change the base's weights, too.
-constexpr std::array<std::string_view, 5> harmless_inits = {"true", "false", "\"gaussian\"", "\"orthogonal\"", "\"eva\""};
+constexpr std::array<std::string_view, 6> harmless_inits = {"true", "false", "\"gaussian\"", "\"orthogonal\"", "\"eva\"", "\"mica\""};
 
 bool asks_for_nothing(const Json& value) {
     const std::string text = value.dump();
-    return text == "null" || text == "false" || text == "{}" || text == "[]";
+    return text == "null" || text == "false" || text == "{}" || text == "[]" || text == "\"\"";
 }
 
 // Reads members of the config and keeps the first error instead of throwing.
@@ -69,7 +102,7 @@ public:
         error_ = fmt::format("{} = {} is not supported; {}", schema::shortened(key), schema::shortened(value.dump(), bytes_shown), advice);
     }
     const Json* find(std::string_view key) {
-        known_.push_back(key);
+        CHECK(key_named(key) != nullptr && key_named(key)->treatment == Treatment::read, "the table says which keys are read");
         const Json* value = root_.find(key);
         return value == nullptr || value->is_null() ? nullptr : value;
     }
@@ -146,21 +179,20 @@ public:
             out.emplace_back(std::move(*compiled), number);
         }
     }
-    void refuse_unknown() {
-        for (const auto& [key, value] : *root_.as_object()) {
-            const auto* refusal =
-                std::find_if(key_refusals.begin(), key_refusals.end(), [&](const KeyRefusal& row) { return row.key == key; });
-            const bool known = std::find(known_.begin(), known_.end(), key) != known_.end() ||
-                               std::find(ignored.begin(), ignored.end(), key) != ignored.end();
-            if (known || asks_for_nothing(value) || (refusal != key_refusals.end() && value.dump() == refusal->harmless)) continue;
-            refuse(key, value,
-                   refusal != key_refusals.end() ? refusal->advice : "the key is unknown, and ignoring it could change the results");
+    void refuse_unsupported() {
+        for (const auto& [name, value] : *root_.as_object()) {
+            if (asks_for_nothing(value)) continue;
+            const Key* const key = key_named(name);
+            if (key == nullptr) {
+                refuse(name, value, "the key is unknown, and ignoring it could change the results");
+            } else if (key->treatment == Treatment::refused && value.dump() != key->harmless) {
+                refuse(name, value, key->advice);
+            }
         }
     }
 
 private:
     const Json& root_;
-    std::vector<std::string_view> known_;
     std::size_t instructions_ = 0;  // of the patterns so far
     std::string error_;
 };
@@ -294,7 +326,7 @@ Expected<AdapterConfig, std::string> AdapterConfig::parse(std::string_view text)
     }
 
     read_modules(reader, out);
-    reader.refuse_unknown();
+    reader.refuse_unsupported();
     if (!reader.error().empty()) return unexpected(reader.error());
     return out;
 }

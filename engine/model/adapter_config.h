@@ -37,8 +37,8 @@ struct AdapterConfig {
     std::vector<std::pair<Pattern, std::int64_t>> ranks;  // rank_pattern; the first match counts
     std::vector<std::pair<Pattern, double>> alphas;
 
-    // The error names key and value. Unknown keys are refused, unless their value requests nothing (null, false, {}, []), and so are lists
-    // of more than 10,000 elements and patterns of more than 200,000 instructions together.
+    // The error names key and value. Unknown keys are refused, unless their value requests nothing (null, false, {}, [], ""), and so are
+    // lists of more than 10,000 elements and patterns of more than 200,000 instructions together.
     static Expected<AdapterConfig, std::string> parse(std::string_view text);
 
     // `path` is the path of a linear module without base_model.model: "model.layers.0.self_attn.q_proj". all_linear never includes the

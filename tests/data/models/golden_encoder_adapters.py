@@ -98,7 +98,7 @@ def spread(name, shape, scalings):
     """Updates about as large as what they are added to; saved modules and biases as a checkpoint has them."""
     if ".lora_A" in name:
         return 0, golden_weights.rounded(SQRT3 / math.sqrt(shape[1]))
-    if ".lora_B" in name:
+    if ".lora_B" in name and len(shape) == 2:
         return 0, golden_weights.rounded(0.8 * SQRT3 / (scalings[name.split(".lora_")[0]] * math.sqrt(shape[1])))
     return golden_weights.spread(name, shape)
 

@@ -138,6 +138,18 @@ ADAPTERS = {
     "starcoder2-bias": ("starcoder2", {"r": 2, "lora_alpha": 3, "bias": "lora_only", "target_modules": ["q_proj", "c_fc", "c_proj"]}),
     "stablelm-plain": ("stablelm", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "up_proj"]}),
     "cohere-plain": ("cohere", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, "down_proj"]}),
+    "smollm3-layers": (
+        "smollm3",
+        {"r": 2, "lora_alpha": 3, "use_rslora": True, "target_modules": [*ATTENTION, "up_proj"], "layers_to_transform": [1, 2],
+         "layers_pattern": ["layers"], "rank_pattern": {"layers.1.self_attn.k_proj": 4}, "alpha_pattern": {"up_proj": 5}}),
+    "phi3-patterns": (
+        "phi3",
+        {"r": 2, "lora_alpha": 3, "target_modules": ["qkv_proj", "gate_up_proj", "down_proj"],
+         "exclude_modules": r".*layers\.0\.mlp\.down_proj", "rank_pattern": {"qkv_proj": 3}, "alpha_pattern": {r"layers\.1\..*": 7}}),
+    "gpt-neox-lora-bias": (
+        "gpt-neox",
+        {"r": 2, "lora_alpha": 3, "lora_bias": True, "target_modules": ["query_key_value", "dense", "dense_4h_to_h"],
+         "exclude_modules": ["layers.0.attention.dense"], "alpha_pattern": {"query_key_value": 5}}),
 }
 
 

@@ -59,5 +59,25 @@ TEST(AdapterConfig, AnAlphaThatIsInfiniteInFloat32IsRefused) {
     EXPECT_EQ(error_with("lora_alpha", 1e38), "accepted");
 }
 
+TEST(AdapterConfig, KeysThatAskForNothingOrOnlyMatterToTrainingAreIgnored) {
+    for (const char* text : {"null", "false", "{}", "[]", "\"\""}) {
+        EXPECT_EQ(error_with("key_of_tomorrow", Json::parse(text).value()), "accepted") << text;
+        EXPECT_EQ(error_with("use_qalora", Json::parse(text).value()), "accepted") << text;
+    }
+    EXPECT_EQ(error_with("velora_config", Json::object({{"num_groups", 64}})), "accepted");
+    EXPECT_EQ(error_with("monteclora_config", Json::object({{"num_samples", 8}})), "accepted");
+    EXPECT_EQ(error_with("init_lora_weights", "mica"), "accepted");
+}
+
+TEST(AdapterConfig, OtherKeysWithAValueAreRefusedByName) {
+    for (const char* text : {"true", "0", "[1]", "\"x\""}) {
+        EXPECT_EQ(error_with("key_of_tomorrow", Json::parse(text).value()),
+                  fmt::format("key_of_tomorrow = {} is not supported; the key is unknown, and ignoring it could change the results", text));
+    }
+    EXPECT_EQ(error_with("kasa_config", Json::object({{"beta", 1}})),
+              "kasa_config = {\"beta\":1} is not supported; its base weights were changed; convert it to plain LoRA");
+    EXPECT_THAT(error_with("init_lora_weights", "pissa"), testing::HasSubstr("init_lora_weights = \"pissa\" is not supported"));
+}
+
 }  // namespace
 }  // namespace lorry::engine
