@@ -154,6 +154,7 @@ void check(const GroupBiasArgs& args, const BegunStep&) {
     const Checks checks = checks_of(args);
     checks.float32("out", args.out);
     for (const BiasGroup& group : args.groups) {
+        checks.optional("scale.size", group.scale, "out.columns", args.out.columns);
         checks.optional("bias.size", group.bias, "out.columns", args.out.columns);
         checks.group(group.row_begin, group.row_count, args.out.rows);
     }

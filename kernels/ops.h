@@ -83,11 +83,12 @@ struct LoraArgs {
     std::span<const LoraGroup> groups{};  // ascending, not overlapping
 };
 
-// out[row] += bias for the rows of each group (biases trained with an adapter, stored as the difference to the base's).
+// out[row] = out[row] * scale + bias for the rows of each group (what adapters do to a projection's outputs besides low-rank updates).
 struct BiasGroup {
     std::int64_t row_begin = 0;
     std::int64_t row_count = 0;
-    Vector bias;  // [columns]
+    Vector scale;  // [columns] or empty
+    Vector bias;   // [columns] or empty
 };
 struct GroupBiasArgs {
     static constexpr const char* op_name = "group_bias";

@@ -20,6 +20,7 @@ void AdaptedOps::normalize(const NormCall& call) {
 }
 
 void AdaptedOps::project(const ProjectCall& call) {
+    if (call.accumulate) divide_by_scales(call);
     const auto replaced = [&](const Adapter& adapter) -> const ReplacedLinear* {
         const AdapterProjection* change = adapter.at(call.site.layer, call.projection);
         return change != nullptr && change->whole ? &*change->whole : nullptr;
@@ -36,6 +37,18 @@ void AdaptedOps::project(const ProjectCall& call) {
     add_changes(call);
 }
 
+// What the outputs are added to is divided by the scales that add_changes multiplies to the sums. So rows with and without scales share one
+// pass over the base's weight.
+void AdaptedOps::divide_by_scales(const ProjectCall& call) {
+    bias_groups_.clear();
+    for (const AdapterRows& group : call.site.adapters) {
+        const AdapterProjection* change = group.adapter->at(call.site.layer, call.projection);
+        if (change == nullptr || change->scale.empty()) continue;
+        bias_groups_.push_back({.row_begin = group.row_begin, .row_count = group.row_count, .scale = change->inverse_scale, .bias = {}});
+    }
+    if (!bias_groups_.empty()) backend_.group_bias({.out = call.out, .groups = bias_groups_});
+}
+
 void AdaptedOps::add_changes(const ProjectCall& call) {
     lora_groups_.clear();
     bias_groups_.clear();
@@ -50,7 +63,8 @@ void AdaptedOps::add_changes(const ProjectCall& call) {
                              .bias = part.bias});
         }
         if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
-        if (!change->bias.empty()) bias_groups_.push_back({group.row_begin, group.row_count, change->bias});
+        if (change->scale.empty() && change->bias.empty()) continue;
+        bias_groups_.push_back({.row_begin = group.row_begin, .row_count = group.row_count, .scale = change->scale, .bias = change->bias});
     }
     if (!lora_groups_.empty()) backend_.lora({.out = call.out, .in = call.in, .groups = lora_groups_});
     if (!bias_groups_.empty()) backend_.group_bias({.out = call.out, .groups = bias_groups_});

@@ -65,6 +65,8 @@ public:
     void add_changes(const ProjectCall& call);
 
 private:
+    void divide_by_scales(const ProjectCall& call);
+
     const ModelConfig& config_;
     kernels::Backend& backend_;
     // Kept between steps for their capacity.

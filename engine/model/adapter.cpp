@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "engine/model/adapter_config.h"
 #include "engine/model/adapter_match.h"
+#include "engine/model/merged_weight.h"
 #include "engine/model/model.h"
 #include "engine/model/model_heads.h"
 
@@ -77,11 +79,16 @@ const Tensor& tensor_of(const Model& model, const std::string& name) {
     return *tensor;
 }
 
-// path: of the module whose weight this is a copy of. A tied head has the embedding's.
-bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
+// A tied head has the embedding's.
+const Tensor& base_weight_of(const Model& model, const std::string& path) {
     const ModelLayout& layout = model.layout();
     const bool is_tied = model.config().tied_head && layout.head() != nullptr && path == layout.head()->path;
-    return equal_values(tensor_of(model, (is_tied ? layout.tokens : path) + ".weight"), copy);
+    return tensor_of(model, (is_tied ? layout.tokens : path) + ".weight");
+}
+
+// path: of the module whose weight this is a copy of.
+bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
+    return equal_values(base_weight_of(model, path), copy);
 }
 
 class PackedAdapter final : public Adapter {
@@ -111,6 +118,7 @@ public:
             if (lora.base_weight != nullptr) replace_trained_copy(lora);
         }
         pack_loras(match.loras);
+        pack_scales(match);
         pack_biases(match);
         for (const SavedNormMatch& norm : match.norms) add_norm(norm);
         if (match.head) add_head(*match.head);
@@ -118,7 +126,7 @@ public:
 
 private:
     AdapterProjection& projection_of(const LinearModule& module) {
-        auto& slot = projections_[static_cast<std::size_t>(module.layer) * projections + static_cast<std::size_t>(module.projection)];
+        auto& slot = projections_[place_of(module)];
         if (slot == nullptr) slot = std::make_unique<AdapterProjection>();
         return *slot;
     }
@@ -170,12 +178,49 @@ private:
         }
     }
 
-    // Adds up the differences of trained biases from the base's, and the biases of lora_B.
+    // Values for some outputs of a module's projection.
+    struct Change {
+        const LinearModule* module;
+        std::vector<float> values;
+    };
+    std::size_t place_of(const LinearModule& module) const {
+        return static_cast<std::size_t>(module.layer) * projections + static_cast<std::size_t>(module.projection);
+    }
+
+    // One vector for each whole projection.
+    void pack_scales(const AdapterMatch& match) {
+        std::vector<std::vector<float>> scales(projections_.size());
+        for (const LoraMatch& lora : match.loras) {
+            if (lora.magnitude == nullptr) continue;
+            const LinearModule& module = *lora.module;
+            auto& scale = scales[place_of(module)];
+            scale.resize(static_cast<std::size_t>(out_features_of(model_.config(), module.projection)), 1.0F);
+            const std::vector<float> values = in_projection_order(model_.config(), module, lora.output_scales);
+            std::ranges::copy(values, scale.begin() + static_cast<std::ptrdiff_t>(module.out_begin));
+        }
+        for (std::size_t i = 0; i < scales.size(); ++i) {
+            if (scales[i].empty()) continue;
+            const auto projection = static_cast<Projection>(i % projections);
+            if (projection == Projection::output || projection == Projection::down) {
+                std::vector<float> inverse;
+                for (float& scale : scales[i]) {
+                    scale = away_from_zero(scale);
+                    inverse.push_back(1.0F / scale);
+                }
+                projections_[i]->inverse_scale = vectors_.add(inverse);
+            }
+            projections_[i]->scale = vectors_.add(scales[i]);
+        }
+    }
+
+    // A smaller scale adds less to a residual than its rounding, and the residual divided by it could be infinite.
+    static float away_from_zero(float scale) {
+        constexpr float least = 0x1p-40F;
+        return std::abs(scale) < least ? std::copysign(least, scale) : scale;
+    }
+
+    // Adds up the differences of trained biases from the base's, the biases of lora_B, and what scales must not multiply: the base's bias.
     void pack_biases(const AdapterMatch& match) {
-        struct Change {
-            const LinearModule* module;
-            std::vector<float> values;
-        };
         std::vector<Change> changes;
         for (const BiasMatch& trained : match.biases) {
             std::vector<float> values = bias_of(model_.config(), *trained.module, *trained.bias);
@@ -184,16 +229,22 @@ private:
             changes.push_back({trained.module, std::move(values)});
         }
         for (const LoraMatch& lora : match.loras) {
-            if (lora.bias == nullptr) continue;
-            std::vector<float> values = bias_of(model_.config(), *lora.module, *lora.bias);
-            for (float& value : values) value *= lora.scale;
-            changes.push_back({lora.module, std::move(values)});
+            if (lora.bias != nullptr) {
+                std::vector<float> values = bias_of(model_.config(), *lora.module, *lora.bias);
+                for (float& value : values) value *= lora.scale;
+                changes.push_back({lora.module, std::move(values)});
+            }
+            if (lora.magnitude != nullptr && lora.module->bias) {
+                std::vector<float> values = to_float(tensor_of(model_, lora.module->path + ".bias"));
+                for (std::size_t i = 0; i < values.size(); ++i) values[i] *= 1.0F - lora.output_scales[i];
+                changes.push_back({lora.module, in_projection_order(model_.config(), *lora.module, std::move(values))});
+            }
         }
         // One vector for each whole projection.
         std::vector<std::vector<float>> sums(projections_.size());
         for (const Change& change : changes) {
             const LinearModule& module = *change.module;
-            auto& sum = sums[static_cast<std::size_t>(module.layer) * projections + static_cast<std::size_t>(module.projection)];
+            auto& sum = sums[place_of(module)];
             sum.resize(static_cast<std::size_t>(out_features_of(model_.config(), module.projection)));
             const auto at = sum.begin() + static_cast<std::ptrdiff_t>(module.out_begin);
             std::transform(change.values.begin(), change.values.end(), at, at, std::plus<>());
@@ -240,19 +291,15 @@ private:
         classifier_->hidden = pack_hidden(module, hidden, packer_, vectors_);
     }
 
-    // weight + scale B A, in float32.
+    // The changed weight, in float32.
     static const Tensor* merge(const HeadMatch& match, const Tensor& weight, std::vector<float>& merged, Tensor& out) {
-        merged = to_float(weight);
-        const std::vector<float> a = to_float(*match.lora_a);
-        const std::vector<float> b = to_float(*match.lora_b);
-        const auto rank = static_cast<std::size_t>(match.lora_a->shape[0]);
-        const auto columns = static_cast<std::size_t>(match.lora_a->shape[1]);
-        for (std::size_t row = 0; row < b.size() / rank; ++row) {
-            for (std::size_t k = 0; k < rank; ++k) {
-                const float factor = match.scale * b[row * rank + k];
-                for (std::size_t column = 0; column < columns; ++column) merged[row * columns + column] += factor * a[k * columns + column];
-            }
-        }
+        const MergedWeight sums{.weight = weight, .transposed = false, .a = *match.lora_a, .b = *match.lora_b, .scale = match.scale};
+        const std::vector<float> magnitudes = match.magnitude != nullptr ? to_float(*match.magnitude) : std::vector<float>();
+        merged.clear();
+        for_rows(sums, [&](std::size_t row, std::span<float> values) {
+            const float factor = magnitudes.empty() ? 1.0F : magnitudes[row] / norm_of(values);
+            for (const float value : values) merged.push_back(value * factor);
+        });
         out = weight;
         out.dtype = "F32";
         out.format = kernels::Format::float32;
@@ -312,6 +359,24 @@ public:
     bool base_has_hidden_layer(PoolingTask task) const {
         const ModelConfig& config = model_.config();
         return (config.labels == nullptr || config.head == task) && has_hidden_layer(model_.layout(), model_.checkpoint());
+    }
+    // Magnitudes relative to the rows of the base's weights with the update. Reads the targeted weights. Call it once the tensors are known
+    // to be finite.
+    Expected<void, std::string> find_output_scales() {
+        for (LoraMatch& lora : match_.loras) {
+            if (lora.magnitude == nullptr) continue;
+            const MergedWeight sums{.weight = lora.base_weight != nullptr ? *lora.base_weight : base_weight_of(model_, lora.module->path),
+                                    .transposed = lora.module->transposed,
+                                    .a = *lora.a,
+                                    .b = *lora.b,
+                                    .scale = lora.scale};
+            lora.output_scales = output_scales(sums, *lora.magnitude);
+            if (std::ranges::all_of(lora.output_scales, [](float scale) { return std::isfinite(scale); })) continue;
+            return unexpected(in_file(weights_name, fmt::format("tensor {}: a magnitude divided by the norm of its row of weights is not "
+                                                                "finite; check how the adapter was trained",
+                                                                lora.magnitude->name)));
+        }
+        return {};
     }
     std::span<const Tensor> tensors() const { return tensors_; }
     AdapterInfo& info() { return info_; }
@@ -433,6 +498,7 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
         if (is_finite(tensor)) continue;
         return unexpected(AdapterError{not_finite(tensor)});
     }
+    if (const auto found = checked->find_output_scales(); !found) return unexpected(AdapterError{found.error()});
     checked->info().hash = hash.hex();
     checked->info().bytes = files->text.size() + weights_bytes;
     return checked;

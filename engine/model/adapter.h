@@ -28,7 +28,7 @@ struct AdapterInfo {
 };
 
 // Reads a folder and checks it against a model without keeping the weights: config keys, tensor names, shapes, dtypes, ranks, NaN and
-// infinities. The error names file, key and value ("adapter_config.json: use_dora = true is not supported; …").
+// infinities. The error names file, key and value ("adapter_config.json: use_qalora = true is not supported; …").
 Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& config);
 
 // A module that the adapter replaces (modules_to_save): rows [out_begin, out_begin + weight->out_features()) of a projection.
@@ -43,6 +43,8 @@ struct AdapterProjection {
     std::optional<ReplacedLinear> whole;        // replaces the base's projection
     std::vector<ReplacedLinear> parts;          // replace some of its columns
     std::unique_ptr<kernels::PackedLora> lora;  // added; nullptr: none
+    kernels::Vector scale;                      // multiplied to the outputs (DoRA); may be empty
+    kernels::Vector inverse_scale;              // 1 / scale, where outputs are added to the residual; else empty
     kernels::Vector bias;                       // added: the difference from the base's bias; may be empty
 };
 

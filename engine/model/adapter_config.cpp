@@ -73,7 +73,7 @@ constexpr std::array keys = {
     Key{"task_type"},
     Key{"trainable_token_indices", Treatment::refused, merged},
     Key{"use_bdlora", Treatment::refused, "block-diagonal LoRA is not supported"},
-    Key{"use_dora", Treatment::refused, merged},
+    Key{"use_dora"},
     Key{"use_qalora", Treatment::refused, "train with use_qalora = false"},
     Key{"use_rslora"},
     Key{"velora_config", Treatment::ignored},
@@ -305,6 +305,8 @@ Expected<AdapterConfig, std::string> AdapterConfig::parse(std::string_view text)
     if (const Json* alpha = reader.find("lora_alpha")) reader.alpha("lora_alpha", *alpha, out.alpha);
     reader.read_bool("use_rslora", out.rank_stabilized);
     reader.read_bool("lora_bias", out.lora_bias);
+    reader.read_bool("use_dora", out.has_magnitudes);
+    if (out.has_magnitudes && out.lora_bias) reader.refuse("lora_bias", *reader.find("lora_bias"), "PEFT has no DoRA with it");
     reader.patterns("rank_pattern", out.ranks,
                     [&](const std::string& key, const Json& value, std::int64_t& rank) { reader.rank(key, value, rank); });
     reader.patterns("alpha_pattern", out.alphas,

@@ -24,6 +24,7 @@ struct AdapterConfig {
     double alpha = 8.0;
     bool rank_stabilized = false;  // scale alpha / sqrt(rank) instead of alpha / rank
     bool lora_bias = false;
+    bool has_magnitudes = false;  // use_dora
     Biases biases = Biases::none;
     bool all_linear = false;
     std::optional<Pattern> target_pattern;  // target_modules, if it is one string

@@ -105,7 +105,15 @@ public:
         head.lora_a = take(module.dense, {"lora_A.weight", "lora_A.default.weight"}, {rank, shape[1]});
         if (head.lora_a == nullptr) return;
         head.lora_b = need(module.dense, {"lora_B.weight", "lora_B.default.weight"}, {shape[0], rank}, "it has lora_A.weight");
+        head.magnitude = need_magnitude(module.dense, shape[0]);
         head.scale = config_.scale_of(path, rank, steps_);
+    }
+
+    // Of a targeted module; nullptr: the adapter has no magnitudes.
+    const Tensor* need_magnitude(const std::string& path, std::int64_t outputs) {
+        if (!config_.has_magnitudes) return nullptr;
+        return need(path, {"lora_magnitude_vector", "lora_magnitude_vector.weight", "lora_magnitude_vector.default.weight"}, {outputs},
+                    "use_dora = true");
     }
 
     void match_linear(const LinearModule& module, AdapterMatch& out) {
@@ -122,6 +130,7 @@ public:
             lora.a = need(module.path, {"lora_A.weight", "lora_A.default.weight"}, {rank, module.in_features}, why);
             lora.b = need(module.path, {"lora_B.weight", "lora_B.default.weight"}, {module.out_features, rank}, why);
             if (config_.lora_bias) lora.bias = need(module.path, {"lora_B.bias", "lora_B.default.bias"}, bias_shape, "lora_bias = true");
+            lora.magnitude = need_magnitude(module.path, module.out_features);
             lora.scale = config_.scale_of(path, rank, steps_);
             lora.base_weight = take(module.path, {"base_layer.weight"}, weight_shape);
             out.loras.push_back(lora);

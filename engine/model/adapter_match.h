@@ -25,6 +25,8 @@ struct LoraMatch {
     const Tensor* b = nullptr;     // [out_features, rank]
     const Tensor* bias = nullptr;  // [out_features] of lora_B, or none
     float scale = 1.0F;
+    const Tensor* magnitude = nullptr;    // [out_features] (DoRA), or none
+    std::vector<float> output_scales;     // of the magnitudes, as output_scales(); found by adapter.cpp, which has the base's weights
     const Tensor* base_weight = nullptr;  // PEFT's copy of the base's weight (stored with a targeted head), or none
 };
 struct SavedLinearMatch {
@@ -61,6 +63,7 @@ struct HeadMatch {
     const Tensor* norm_bias = nullptr;
     const Tensor* lora_a = nullptr;  // of the hidden layer, or none
     const Tensor* lora_b = nullptr;
+    const Tensor* magnitude = nullptr;  // [dense_size] (DoRA), or none
     float scale = 1.0F;
 };
 

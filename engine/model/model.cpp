@@ -387,7 +387,7 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
     for (const AdapterRows& group : site.adapters) {
         const AdapterProjection* change = group.adapter->at(site.layer, Projection::gate_up);
         if (change == nullptr) continue;
-        is_low_rank = is_low_rank && !change->whole && change->parts.empty() && change->bias.empty();
+        is_low_rank = is_low_rank && !change->whole && change->parts.empty() && change->scale.empty() && change->bias.empty();
         if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
     }
     if (!is_low_rank) {

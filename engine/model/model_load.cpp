@@ -316,7 +316,10 @@ kernels::WeightPart weight_of(const ModelConfig& config, const LinearModule& mod
 }
 
 std::vector<float> bias_of(const ModelConfig& config, const LinearModule& module, const Tensor& bias) {
-    std::vector<float> values = to_float(bias);
+    return in_projection_order(config, module, to_float(bias));
+}
+
+std::vector<float> in_projection_order(const ModelConfig& config, const LinearModule& module, std::vector<float> values) {
     if (!module.reordered) return values;
     std::vector<float> out;
     for (const std::int64_t stored : stored_outputs(config, module)) out.push_back(values[static_cast<std::size_t>(stored)]);

@@ -111,6 +111,8 @@ constexpr kernels::WeightRole role_of(Projection projection) {
 kernels::WeightPart weight_of(const ModelConfig& config, const LinearModule& module, const Tensor& weight, std::int64_t columns,
                               std::vector<std::unique_ptr<std::byte[]>>& aligned);
 std::vector<float> bias_of(const ModelConfig& config, const LinearModule& module, const Tensor& bias);
+// One value for each output of a module, in the order of its projection instead of the checkpoint's.
+std::vector<float> in_projection_order(const ModelConfig& config, const LinearModule& module, std::vector<float> values);
 // A norm's weight as it multiplies.
 std::vector<float> norm_weight_of(const ModelConfig& config, const Tensor& weight);
 

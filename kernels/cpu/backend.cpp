@@ -287,13 +287,15 @@ void CpuBackend::execute(const NormArgs& args) {
 }
 
 void CpuBackend::execute(const GroupBiasArgs& args) {
-    float* const out = floats(args.out);
+    const std::int64_t columns = args.out.columns;
     for (const BiasGroup& group : args.groups) {
-        if (group.bias.empty()) continue;
-        for (std::int64_t row = group.row_begin; row < group.row_begin + group.row_count; ++row) {
-            float* const to = out + row * args.out.stride;
-            for (std::int64_t i = 0; i < args.out.columns; ++i) to[i] += group.bias.data[i];
-        }
+        run_rows(group.row_count, columns * 2, [&](std::int64_t begin, std::int64_t end, int) {
+            for (std::int64_t row = begin; row < end; ++row) {
+                float* const to = floats(args.out) + (group.row_begin + row) * args.out.stride;
+                for (std::int64_t i = 0; i < group.scale.size; ++i) to[i] *= group.scale.data[i];
+                for (std::int64_t i = 0; i < group.bias.size; ++i) to[i] += group.bias.data[i];
+            }
+        });
     }
 }
 

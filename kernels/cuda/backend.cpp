@@ -294,8 +294,8 @@ void CudaBackend::execute(const GroupBiasArgs& args) {
     std::vector<BiasTable>& groups = bias_groups_;
     groups.clear();
     for (const BiasGroup& group : args.groups) {
-        if (group.bias.empty()) continue;
-        groups.push_back({group.bias.data, int_of(group.row_begin), int_of(group.row_count)});
+        if (group.scale.empty() && group.bias.empty()) continue;
+        groups.push_back({group.scale.data, group.bias.data, int_of(group.row_begin), int_of(group.row_count)});
     }
     if (groups.empty()) return;
     launch(GroupBiasTask{.out = view_of(args.out),

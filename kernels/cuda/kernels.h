@@ -113,7 +113,8 @@ struct LoraTask {
 void run_lora(const LoraTask& task, cudaStream_t stream);
 
 struct BiasTable {
-    const float* bias = nullptr;
+    const float* scale = nullptr;  // or none
+    const float* bias = nullptr;   // or none
     std::int32_t row_begin = 0;
     std::int32_t row_count = 0;
 };

@@ -57,7 +57,12 @@ __global__ void group_bias(GroupBiasTask task) {
     const int i = block().y * block_threads() + thread_in_block();
     if (i >= task.columns) return;
     auto* const out = static_cast<float*>(task.out.data) + group.row_begin * task.out.stride + i;
-    for (int row = block().z; row < group.row_count; row += grid().z) out[row * task.out.stride] += group.bias[i];
+    const float scale = group.scale != nullptr ? group.scale[i] : 1.0F;
+    const float bias = group.bias != nullptr ? group.bias[i] : 0.0F;
+    for (int row = block().z; row < group.row_count; row += grid().z) {
+        float& to = out[row * task.out.stride];
+        to = to * scale + bias;
+    }
 }
 
 template <bool aligned>

@@ -196,6 +196,17 @@ TEST_P(Invariance, HoldsAfterAPrefixHit) {
     expect_same(again, alone());
 }
 
+// Pins: magnitudes scale an adapter's own rows, also where a projection adds to the residual.
+TEST_P(Invariance, HoldsBesideAnAdapterWithMagnitudes) {
+    ModelRig rig(GetParam(), checkpoint, {});
+    const ModelConfig& config = rig.model->config();
+    std::vector<Request> requests = mixed_requests(config);
+    for (Request& request : requests) {
+        if (request.id % 5 == 3) request.adapter = adapter_named("dora", config);
+    }
+    expect_same(rig.run(requests), alone(requests));
+}
+
 TEST_P(Invariance, HoldsWhereTheStartOfABlockIsCopied) {
     ModelRig rig(GetParam(), checkpoint, {});
     const std::int64_t block = rig.backend->block_size();

@@ -529,20 +529,26 @@ TEST_P(Agreement, NumbersThatAreNotFiniteSurviveNarrowing) {
     }
 }
 
-TEST_P(Agreement, GroupBiasAndGatherRowsAreExact) {
+TEST_P(Agreement, GroupScalesAndBiasesAndGatherRowsAreExact) {
     const Table x = normal(40, 21);
     const Table bias = normal(2, 21);
     const Memory rows(*backend_, x);
     const Memory biases(*backend_, bias);
-    const std::vector<BiasGroup> groups{{1, 2, {static_cast<const float*>(biases.matrix().data), 21}},
-                                        {3, 1, {}},
-                                        {6, 34, {static_cast<const float*>(biases.matrix().slice_rows(1, 1).data), 21}}};
+    const Vector first{static_cast<const float*>(biases.matrix().data), 21};
+    const Vector second{static_cast<const float*>(biases.matrix().slice_rows(1, 1).data), 21};
+    const std::vector<BiasGroup> groups{{.row_begin = 1, .row_count = 2, .scale = {}, .bias = first},
+                                        {.row_begin = 3, .row_count = 1, .scale = {}, .bias = {}},
+                                        {.row_begin = 4, .row_count = 1, .scale = first, .bias = {}},
+                                        {.row_begin = 6, .row_count = 34, .scale = first, .bias = second}};
     backend_->group_bias({.out = rows.matrix(), .groups = groups});
     Table want = x;
     for (std::int64_t row = 0; row < 40; ++row) {
-        const std::int64_t from = row == 1 || row == 2 ? 0 : row >= 6 ? 1 : -1;
-        if (from < 0) continue;
-        for (std::int64_t i = 0; i < 21; ++i) want.at(row, i) = reference::rounded(x.at(row, i) + bias.at(from, i), Format::float32);
+        for (std::int64_t i = 0; i < 21; ++i) {
+            double& to = want.at(row, i);
+            if (row == 4 || row >= 6) to = reference::rounded(to * bias.at(0, i), Format::float32);
+            if (row == 1 || row == 2) to = reference::rounded(to + bias.at(0, i), Format::float32);
+            if (row >= 6) to = reference::rounded(to + bias.at(1, i), Format::float32);
+        }
     }
     EXPECT_EQ(rows.read().data, want.data);
 

@@ -92,7 +92,7 @@ protected:
     const MatmulArgs matmul_{.out = matrix(2, 12), .in = matrix(2, 8, Format::bfloat16), .weight = weight_, .bias = vector(12)};
     const std::vector<LoraGroup> lora_groups_{{0, 1, &lora_}, {1, 1, nullptr}};
     const LoraArgs lora_args_{.out = matrix(2, 12), .in = matrix(2, 8), .groups = lora_groups_};
-    const std::vector<BiasGroup> bias_groups_{{0, 2, vector(12)}};
+    const std::vector<BiasGroup> bias_groups_{{.row_begin = 0, .row_count = 2, .scale = vector(12), .bias = vector(12)}};
     const GroupBiasArgs group_bias_{.out = matrix(2, 12), .groups = bias_groups_};
     const RopeStoreArgs rope_store_{.qkv = matrix(2, 32),
                                     .heads = 4,
@@ -203,9 +203,12 @@ TEST_F(ContractDeathTest, AdaptersGroupsLieInTheRows) {
     const std::vector<LoraGroup> twice{{0, 2, &lora_}, {1, 1, &lora_}};
     const auto overlapping = with(lora_args_, [&](auto& args) { args.groups = twice; });
     EXPECT_DEATH(check(&overlapping), "lora: a group begins at row 1, before row 2 where the last one ends");
-    const std::vector<BiasGroup> outside{{1, 2, vector(12)}};
+    const std::vector<BiasGroup> outside{{.row_begin = 1, .row_count = 2, .scale = {}, .bias = vector(12)}};
     const auto beyond = with(group_bias_, [&](auto& args) { args.groups = outside; });
     EXPECT_DEATH(check(&beyond), "group_bias: a group has rows .1, 3. of 2");
+    const std::vector<BiasGroup> short_scale{{.row_begin = 0, .row_count = 2, .scale = vector(11), .bias = {}}};
+    const auto scaled = with(group_bias_, [&](auto& args) { args.groups = short_scale; });
+    EXPECT_DEATH(check(&scaled), "group_bias: scale.size is 11, but out.columns is 12");
 }
 
 TEST_F(ContractDeathTest, RopeStoreAndAttentionAreOfTheCacheAndTheStep) {

@@ -73,6 +73,20 @@ ADAPTERS = {
     "qwen2-tied-saved-head": (
         "qwen2", {"r": 2, "lora_alpha": 4, "target_modules": ["gate_proj"], "modules_to_save": ["lm_head"]}, {"dtype": BF16}),
     "qwen3-plain": ("qwen3", {"r": 6, "lora_alpha": 9, "target_modules": ATTENTION + MLP}, {"dtype": BF16}),
+    "dora": ("llama-gqa-linear", {"r": 3, "lora_alpha": 5, "use_dora": True, "target_modules": [*ATTENTION, *MLP],
+                                  "rank_pattern": {"o_proj": 2}, "alpha_pattern": {"down_proj": 7}}, {}),
+    "dora-lm-head": ("llama-gqa-linear", {"r": 2, "use_dora": True, "use_rslora": True, "target_modules": ["o_proj", "lm_head"]},
+                     {"dtype": BF16}),
+    "dora-saved-head": (
+        "llama-gqa-linear",
+        {"r": 2, "lora_alpha": 4, "use_dora": True, "target_modules": ["k_proj", "down_proj"], "modules_to_save": ["lm_head"]}, {"dtype": F16}),
+    "dora-zeros": ("llama-gqa-linear", {"r": 2, "use_dora": True, "target_modules": ["q_proj", "o_proj", "down_proj"]}, {"dtype": F16}),
+    "dora-bias-all": (
+        "llama-bias",
+        {"r": 2, "lora_alpha": 4, "use_dora": True, "bias": "all", "target_modules": ["q_proj", "o_proj", "up_proj", "down_proj"]}, {}),
+    "gpt2-dora": ("gpt2", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": "all-linear", "fan_in_fan_out": True},
+                  {"dtype": BF16}),
+    "qwen2-tied-dora": ("qwen2", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["q_proj", "lm_head"]}, {"dtype": BF16}),
     "mistral-plain": ("mistral", {"r": 4, "lora_alpha": 8, "target_modules": ["k_proj", "v_proj", "down_proj"]}, {"dtype": BF16}),
 }
 
@@ -92,6 +106,8 @@ def fill(model, name, dtype):
             parameter.copy_(normal * scale)
         else:
             parameter.add_(normal * 0.3)
+        if name == "dora-zeros" and "lora_magnitude" in path:
+            parameter[::3] = 0
         parameter.copy_(parameter.to(dtype))
 
 
@@ -129,7 +145,7 @@ def check_loaded(model, folder):
     """peft only warns about missing or unknown tensors; here each must arrive."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for key, stored in load_file(folder / "adapter_model.safetensors").items():
-        candidates = [key.replace(".weight", ".default.weight"), key + ".default", key.replace(".bias", ".default.bias"), key]
+        candidates = [key + ".default.weight", key.replace(".weight", ".default.weight"), key + ".default", key.replace(".bias", ".default.bias"), key]
         parts = key.split(".")
         candidates += [".".join([*parts[:i], "modules_to_save.default", *parts[i:]]) for i in range(1, len(parts))]
         assert any(c in parameters and torch.equal(parameters[c].float(), stored.float()) for c in candidates), f"{folder.name}: {key}"

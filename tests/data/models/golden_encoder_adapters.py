@@ -62,6 +62,13 @@ ADAPTERS = {
         "deberta-v3", "DebertaV2ForSequenceClassification", 2,
         {"task_type": "SEQ_CLS", "r": 4, "lora_alpha": 8, "target_modules": ["query_proj", "key_proj", "value_proj"],
          "modules_to_save": ["pooler", "classifier"]}),
+    "bert-dora": (
+        "bert", "BertForSequenceClassification", 3,
+        {"task_type": "SEQ_CLS", "r": 3, "lora_alpha": 4, "use_dora": True, "target_modules": ["query", "dense"]}),
+    "deberta-dora": (
+        "deberta-v3", "DebertaV2ForSequenceClassification", 2,
+        {"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 4, "use_dora": True, "target_modules": ["query_proj", "key_proj"],
+         "modules_to_save": ["pooler", "classifier"]}),
     "llama-classify": (
         "llama-seq", "LlamaForSequenceClassification", 2,
         {"task_type": "SEQ_CLS", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}),

@@ -138,6 +138,11 @@ ADAPTERS = {
     "starcoder2-bias": ("starcoder2", {"r": 2, "lora_alpha": 3, "bias": "lora_only", "target_modules": ["q_proj", "c_fc", "c_proj"]}),
     "stablelm-plain": ("stablelm", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "up_proj"]}),
     "cohere-plain": ("cohere", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, "down_proj"]}),
+    "gemma2-dora": ("gemma2", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["v_proj", "o_proj", "down_proj"]}),
+    "phi3-dora": ("phi3", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["qkv_proj", "o_proj", "gate_up_proj"]}),
+    "gpt-neox-dora": (
+        "gpt-neox",
+        {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]}),
     "smollm3-layers": (
         "smollm3",
         {"r": 2, "lora_alpha": 3, "use_rslora": True, "target_modules": [*ATTENTION, "up_proj"], "layers_to_transform": [1, 2],

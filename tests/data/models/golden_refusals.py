@@ -20,7 +20,6 @@ Q0, Q1 = (f"base_model.model.model.layers.{layer}.self_attn.q_proj" for layer in
 
 # name -> (config made by peft, words)
 MADE_BY_PEFT = {
-    "dora": (LoraConfig(use_dora=True, **TINY), ["use_dora"]),
     "ia3": (IA3Config(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]), ["peft_type", "IA3"]),
     "prefix-tuning": (PrefixTuningConfig(num_virtual_tokens=3), ["peft_type", "PREFIX_TUNING"]),
     "trainable-tokens": (LoraConfig(trainable_token_indices=[3, 5], **TINY), ["trainable_token_indices"]),
@@ -30,6 +29,9 @@ MADE_BY_PEFT = {
 # everything would pass)
 CONFIG_EDITS = {
     "qalora": ({"use_qalora": True}, ["use_qalora"]),
+    "kasa": ({"kasa_config": {"beta": 0.0001, "gamma": 0.001}}, ["kasa_config"]),
+    "dora-without-tensors": ({"use_dora": True}, ["layers.0.self_attn.q_proj", "lora_magnitude_vector", "use_dora"]),
+    "dora-with-lora-bias": ({"use_dora": True, "lora_bias": True}, ["lora_bias"]),
     "arrow": ({"arrow_config": {"top_k": 2}}, ["arrow_config"]),
     "layer-replication": ({"layer_replication": [[0, 2], [0, 2]]}, ["layer_replication"]),
     "alora": ({"alora_invocation_tokens": [5, 6]}, ["alora_invocation_tokens"]),
@@ -76,6 +78,7 @@ TENSOR_EDITS = {
     "shape-transposed": (lambda t: change(t, Q0 + ".lora_A.weight", t[Q0 + ".lora_A.weight"].t().contiguous()),
                          ["layers.0.self_attn.q_proj", "lora_A"]),
     "shape-one-dimension": (lambda t: change(t, Q0 + ".lora_A.weight", torch.ones(120)), ["layers.0.self_attn.q_proj", "lora_A"]),
+    "magnitude-without-dora": (lambda t: change(t, Q0 + ".lora_magnitude_vector", torch.ones(72)), ["lora_magnitude_vector"]),
     "not-a-number": (lambda t: change(t, Q1 + ".lora_A.weight", torch.full((2, 60), float("nan"))), ["layers.1.self_attn.q_proj"]),
     "infinite": (lambda t: change(t, Q1 + ".lora_B.weight", torch.full((72, 2), float("inf"))), ["layers.1.self_attn.q_proj"]),
     "integers": (lambda t: change(t, Q0 + ".lora_A.weight", torch.ones(2, 60, dtype=torch.int32)), ["lora_A", "I32"]),

@@ -290,6 +290,35 @@ TEST(Adapter, CopiesOfTheBasesEmbeddingAndHeadAreAcceptedIfEqual) {
     }
 }
 
+// Sets all bytes of the tensors whose names end so to 0.
+void zero_tensors(const std::filesystem::path& file, const std::string& name_end) {
+    std::string bytes = *engine::read_text(file);
+    const auto tensors = engine::parse_safetensors(std::as_bytes(std::span(bytes)));
+    ASSERT_TRUE(tensors.has_value()) << tensors.error();
+    for (const engine::Tensor& tensor : *tensors) {
+        if (!tensor.name.ends_with(name_end)) continue;
+        const auto at = reinterpret_cast<const char*>(tensor.bytes.data()) - bytes.data();
+        std::fill_n(bytes.begin() + at, tensor.bytes.size(), '\0');
+    }
+    tests::write_text(file, bytes);
+}
+
+// Pins: a magnitude is divided by the norm of the base's and the update's row together, and inspection does not read the base.
+TEST(Adapter, AMagnitudeOfARowOfZerosIsRefused) {
+    const tests::TempFolder folder;
+    std::filesystem::copy(checkpoint_folder("llama-gqa-linear"), folder / "base", std::filesystem::copy_options::recursive);
+    std::filesystem::copy(adapter_folder("dora"), folder / "adapter", std::filesystem::copy_options::recursive);
+    zero_tensors(folder / "base" / "model.safetensors", "layers.1.self_attn.k_proj.weight");
+    zero_tensors(folder / "adapter" / "adapter_model.safetensors", "layers.1.self_attn.k_proj.lora_B.weight");
+    const auto backend = tests::float32_backend();
+    const auto model = engine::Model::load(folder / "base", *backend, StepDriver::rows_max, StepDriver::rows_max);
+    EXPECT_TRUE(engine::inspect_adapter(folder / "adapter", model->config()).has_value());
+    const auto adapter = tests::load_adapter(folder / "adapter", *model, *backend);
+    ASSERT_FALSE(adapter.has_value());
+    EXPECT_THAT(adapter.error().reason, testing::HasSubstr("layers.1.self_attn.k_proj.lora_magnitude_vector: a magnitude divided by the "
+                                                           "norm of its row of weights is not finite"));
+}
+
 TEST(Adapter, AGitLfsPointerIsNamed) {
     const LoadedModel base("llama-gqa-linear");
     const tests::TempFolder folder;

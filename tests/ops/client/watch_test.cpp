@@ -247,9 +247,9 @@ TEST_F(AdapterCommands, WhatWorkersCouldNotUseIsRefusedBeforeTheyHearOfIt) {
     const Call outside = lorry({"adapters", "add", "mail", data + "adapters/plain", "--adapters", model, "--model", model});
     EXPECT_EQ(outside.code, 1);
     EXPECT_THAT(outside.err, HasSubstr("is not below"));
-    const Call broken = lorry({"adapters", "add", "mail", data + "refused_adapters/dora", "--model", model});
+    const Call broken = lorry({"adapters", "add", "mail", data + "refused_adapters/qalora", "--model", model});
     EXPECT_EQ(broken.code, 1);
-    EXPECT_THAT(broken.err, HasSubstr("use_dora"));
+    EXPECT_THAT(broken.err, HasSubstr("use_qalora"));
     EXPECT_EQ(lorry({"adapters", "add", "base", data + "adapters/plain", "--model", model}).code, 1) << "the base model's name";
     for (const char* wrong : {"adapters/nope", "adapters/plain/adapter_config.json"}) {
         EXPECT_EQ(lorry({"adapters", "add", "mail", data + wrong, "--model", model}).code, 2) << wrong;
