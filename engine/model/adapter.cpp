@@ -115,8 +115,9 @@ public:
     void pack(const AdapterMatch& match) {
         for (const SavedLinearMatch& saved : match.linears) replace(*saved.module, *saved.weight, saved.bias);
         for (const LoraMatch& lora : match.loras) {
-            if (lora.base_weight != nullptr) replace_trained_copy(lora);
+            if (lora.base_weight != nullptr) replace_weight(*lora.module, *lora.base_weight);
         }
+        for (const CopyMatch& trained : match.copies) replace_weight(*model_.layout().head(), *trained.copy);
         pack_loras(match.loras);
         pack_scales(match);
         pack_biases(match);
@@ -145,10 +146,10 @@ private:
         }
     }
 
-    // PEFT's copy of a targeted module's base weight differs from the base model's: it was trained, too. The bias is the base's.
-    void replace_trained_copy(const LoraMatch& lora) {
-        const Tensor* bias = lora.module->bias ? &tensor_of(model_, lora.module->path + ".bias") : nullptr;
-        replace(*lora.module, *lora.base_weight, bias);
+    // PEFT's copy of a weight differs from the base model's: it was trained, too. The bias is the base's.
+    void replace_weight(const LinearModule& module, const Tensor& weight) {
+        const Tensor* bias = module.bias ? &tensor_of(model_, module.path + ".bias") : nullptr;
+        replace(module, weight, bias);
     }
 
     // B is stored [out, rank], also where the module is transposed.
@@ -325,13 +326,7 @@ public:
         auto matched = match_adapter(config, model_.layout(), model_.config(), tensors_);
         if (!matched) return unexpected(matched.error());
         match_ = std::move(*matched);
-        for (const CopyMatch& match : match_.copies) {
-            if (equals_base(model_, match.path, *match.copy)) continue;
-            return unexpected(
-                fmt::format("{}: tensor {} differs from the base model. Adapters cannot change this tensor. If it was not trained, save "
-                            "the adapter without it (save_pretrained with save_embedding_layers=False)",
-                            weights_name, match.copy->name));
-        }
+        if (const auto taken = keep_trained_copies(); !taken) return unexpected(taken.error());
         if (match_.head && !model_.pools())
             return unexpected(
                 std::string("adapter_config.json: task_type: a GPU has no kernels for classification heads yet; use --device cpu"));
@@ -347,6 +342,23 @@ public:
         // PEFT stores a copy of the base's weight with a targeted head. The copy matters only if it was trained.
         for (LoraMatch& lora : match_.loras) {
             if (lora.base_weight != nullptr && equals_base(model_, lora.module->path, *lora.base_weight)) lora.base_weight = nullptr;
+        }
+        return {};
+    }
+    // Leaves in `copies` only a head that was trained, which replaces the base's. A trained embedding is refused, and so is a trained head
+    // that is tied to it, has a bias of another name (masked language models), or has a low-rank update whose base PEFT stores elsewhere.
+    Expected<void, std::string> keep_trained_copies() {
+        const ModelLayout& layout = model_.layout();
+        std::erase_if(match_.copies, [&](const CopyMatch& match) { return equals_base(model_, match.path, *match.copy); });
+        const bool is_targeted = std::ranges::find(match_.loras, layout.head(), &LoraMatch::module) != match_.loras.end();
+        for (const CopyMatch& match : match_.copies) {
+            const bool is_head = match.path != layout.tokens;
+            if (is_head && !is_targeted && !model_.config().tied_head && layout.head_bias.empty()) continue;
+            return unexpected(fmt::format(
+                "{}: tensor {} differs from the base model, and adapters cannot change it. If it was trained, merge the adapter "
+                "into the base model (merge_and_unload); if not, save the adapter without it (save_pretrained with "
+                "save_embedding_layers=False)",
+                weights_name, match.copy->name));
         }
         return {};
     }

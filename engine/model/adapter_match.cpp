@@ -51,14 +51,20 @@ public:
             if (tensor == nullptr) continue;
             used_.insert(tensor);
             if (tensor->shape != shape) {
-                fail(fmt::format("{}: tensor {} has shape {}, but this model and adapter_config.json require {}", weights_file,
-                                 tensor->name, shape_text(tensor->shape), shape_text(shape)));
+                fail(fmt::format("{}: tensor {} has shape {}, but this model and adapter_config.json require {}{}", weights_file,
+                                 tensor->name, shape_text(tensor->shape), shape_text(shape), advice_for(*tensor, shape)));
             } else if (!tensor->format) {
                 fail(fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16", weights_file, tensor->name, tensor->dtype));
             }
             return tensor;
         }
         return nullptr;
+    }
+    // What to do about a vocabulary of another size.
+    std::string advice_for(const Tensor& tensor, const std::vector<std::int64_t>& shape) const {
+        const bool is_vocabulary = shape.size() == 2 && shape[0] == model_.vocabulary && tensor.shape.size() == 2;
+        if (!is_vocabulary || tensor.shape[0] == shape[0] || tensor.shape[1] != shape[1]) return "";
+        return "; an adapter cannot resize the vocabulary: merge it into the base model (merge_and_unload) and save the tokenizer with it";
     }
     const Tensor* need(const std::string& path, std::initializer_list<const char*> names, const std::vector<std::int64_t>& shape,
                        const char* why) {
@@ -174,12 +180,16 @@ public:
     void refuse_changes_to(const std::string& path, const char* what) {
         const std::string name = path.substr(path.rfind('.') + 1);
         if (!config_.all_linear && config_.targets_module(name_of(path), steps_)) {
-            fail(fmt::format("adapter_config.json: target_modules = {} includes {}: {} cannot be adapted; train without it",
-                             config_.target_text, name, what));
+            fail(
+                fmt::format("adapter_config.json: target_modules = {} includes {}: {} cannot be adapted; merge it into the base model "
+                            "(merge_and_unload), or train without it",
+                            config_.target_text, name, what));
         }
         if (config_.saves_module(path)) {
-            fail(fmt::format("adapter_config.json: modules_to_save includes {}: an adapter cannot replace {}; train without it", path,
-                             what));
+            fail(
+                fmt::format("adapter_config.json: modules_to_save includes {}: an adapter cannot replace {}; merge it into the base model "
+                            "(merge_and_unload), or train without it",
+                            path, what));
         }
     }
 

@@ -44,7 +44,7 @@ struct BiasMatch {
     const Tensor* bias = nullptr;  // [out_features], replaces the base's
 };
 
-// PEFT's copy of the base's embedding or head. PEFT stores it, for example, when the vocabulary was resized.
+// The embedding or the head as save_embedding_layers writes them: copies of the base's unless they were trained.
 struct CopyMatch {
     std::string path;  // of the base's module
     const Tensor* copy = nullptr;

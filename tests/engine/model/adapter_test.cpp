@@ -271,22 +271,53 @@ void add_tensor(const std::filesystem::path& file, const engine::Tensor& tensor,
     out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
-// PEFT stores these copies when it finds that the embedding was resized, or when it is asked to.
-TEST(Adapter, CopiesOfTheBasesEmbeddingAndHeadAreAcceptedIfEqual) {
-    const LoadedModel base("llama-gqa-linear");
-    for (const std::string path : {"model.embed_tokens", "lm_head"}) {
-        SCOPED_TRACE(path);
+// PEFT stores these copies when it finds that the embedding was resized, or when it is asked to. The golden adapter trained-head has a head
+// that was trained.
+TEST(Adapter, CopiesOfTheBasesEmbeddingAndHeadThatCannotBeItsOwnAreAcceptedIfEqual) {
+    struct Case {
+        std::string base;
+        std::string adapter;
+        std::string path;
+    };
+    for (const auto& [base_name, adapter_name, path] :
+         {Case{"llama-gqa-linear", "plain", "model.embed_tokens"}, Case{"llama-gqa-linear", "lm-head", "lm_head"},
+          Case{"qwen2", "qwen2-plain", "model.embed_tokens"}}) {
+        SCOPED_TRACE(base_name + " " + path);
+        const LoadedModel base(base_name);
         const engine::Tensor& own = *base.model->checkpoint().find(path + ".weight", base.model->layout().prefix);
         std::vector<std::byte> bytes(own.bytes.begin(), own.bytes.end());
         for (const bool is_equal : {true, false}) {
             const tests::TempFolder folder;
-            std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::recursive);
+            std::filesystem::copy(adapter_folder(adapter_name), folder.path(), std::filesystem::copy_options::recursive);
             if (!is_equal) bytes[bytes.size() / 2 + 1] ^= std::byte{1};
             add_tensor(folder / "adapter_model.safetensors", own, "base_model.model." + path + ".weight", bytes);
             const auto adapter = tests::load_adapter(folder.path(), *base.model, *base.backend);
             EXPECT_EQ(adapter.has_value(), is_equal) << (adapter ? "" : adapter.error().reason);
             EXPECT_TRUE(is_equal || adapter.error().reason.find(path + ".weight differs") != std::string::npos);
+            EXPECT_TRUE(is_equal || adapter.error().reason.find("merge_and_unload") != std::string::npos);
         }
+    }
+}
+
+// Pins: tokens were added and the embedding was resized before the training, which PEFT stores in full.
+TEST(Adapter, AResizedVocabularyIsRefusedWithWhatToDo) {
+    const LoadedModel base("llama-gqa-linear");
+    for (const std::string path : {"model.embed_tokens", "lm_head"}) {
+        SCOPED_TRACE(path);
+        engine::Tensor grown = *base.model->checkpoint().find(path + ".weight", base.model->layout().prefix);
+        const std::size_t row_bytes = grown.bytes.size() / static_cast<std::size_t>(grown.shape[0]);
+        grown.shape[0] += 2;
+        const std::vector<std::byte> bytes(grown.bytes.size() + 2 * row_bytes);
+        const tests::TempFolder folder;
+        std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::recursive);
+        add_tensor(folder / "adapter_model.safetensors", grown, "base_model.model." + path + ".weight", bytes);
+        const auto adapter = tests::load_adapter(folder.path(), *base.model, *base.backend);
+        ASSERT_FALSE(adapter.has_value());
+        EXPECT_THAT(adapter.error().reason, testing::HasSubstr(path + ".weight has shape [133, 60]"));
+        EXPECT_THAT(adapter.error().reason, testing::HasSubstr("an adapter cannot resize the vocabulary: merge it"));
+        const auto info = engine::inspect_adapter(folder.path(), base.model->config());
+        ASSERT_FALSE(info.has_value());
+        EXPECT_EQ(info.error(), adapter.error().reason);
     }
 }
 
