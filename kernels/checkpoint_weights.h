@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/coded_weight.h"
 #include "kernels/device_objects.h"
 #include "schema/check.h"
 
@@ -31,6 +32,31 @@ inline float from_float16(Half x) {
     }
     const std::uint32_t wide = exponent == 0x1FU ? 0xFFU : exponent + 112U;
     return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
+}
+
+// 1 sign, 4 exponent and 3 fraction bits, without infinities; not NaN. Exact.
+inline float from_e4m3(std::uint8_t code) {
+    const std::uint32_t exponent = (code >> 3) & 0xFU;
+    const auto fraction = static_cast<float>(code & 7U);
+    const float magnitude = exponent == 0 ? fraction * 0x1p-9F : (8.0F + fraction) * static_cast<float>(1U << exponent) * 0x1p-10F;
+    return (code & 0x80U) != 0 ? -magnitude : magnitude;
+}
+
+inline float meaning_of(CodeKind kind, const std::array<float, 16>& table, std::uint8_t code) {
+    switch (kind) {
+        case CodeKind::table: return table[code & 0xFU];
+        case CodeKind::integer: return static_cast<float>(static_cast<std::int8_t>(code));
+        case CodeKind::e4m3: break;
+    }
+    return from_e4m3(code);
+}
+
+// An element of a part in codes.
+inline float decoded(const CodedPart& part, std::int64_t in_features, std::int64_t output, std::int64_t input) {
+    const std::int64_t scale = output * part.groups + part.group_of[input];
+    const float meaning = meaning_of(part.kind, part.table, part.codes[output * in_features + input]);
+    const float zero = part.zeros == nullptr ? 0.0F : static_cast<float>(part.zeros[scale]);
+    return (meaning - zero) * part.scales[scale];
 }
 
 struct ReadFloat32 {
@@ -64,6 +90,12 @@ void read_part_as(const WeightPart& part, const Take& take) {
 // Calls take(output, input, value) for each element of a part.
 template <class Take>
 void read_part(const WeightPart& part, const Take& take) {
+    if (part.coded != nullptr) {
+        for (std::int64_t o = 0; o < part.out_features; ++o) {
+            for (std::int64_t i = 0; i < part.in_features; ++i) take(o, i, decoded(*part.coded, part.in_features, o, i));
+        }
+        return;
+    }
     switch (part.format) {
         case Format::float32: return read_part_as<ReadFloat32>(part, take);
         case Format::float16: return read_part_as<ReadFloat16>(part, take);

@@ -350,6 +350,7 @@ void check(const SampleArgs& args, const BegunStep&) {
 void check_part(const Checks& checks, const WeightPart& part) {
     checks.positive("a part's in_features", part.in_features);
     checks.positive("a part's out_features", part.out_features);
+    if (part.coded != nullptr) return;
     CHECK(part.data != nullptr, fmt::format("{}: a part has no memory", checks.call));
     CHECK(!has_row_scales(part.format), fmt::format("{}: a part is {}, but must be floating point", checks.call, name_of(part.format)));
 }

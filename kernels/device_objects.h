@@ -9,6 +9,8 @@
 
 namespace lorry::kernels {
 
+struct CodedPart;  // coded_weight.h
+
 using TokenId = std::int32_t;
 using BlockId = std::int32_t;
 
@@ -26,7 +28,8 @@ struct WeightPart {
     Format format = Format::float32;
     std::int64_t out_features = 0;
     std::int64_t in_features = 0;
-    bool transposed = false;  // false: [out, in] as nn.Linear; true: [in, out] as GPT-2's Conv1D and PEFT's fan_in_fan_out
+    bool transposed = false;           // false: [out, in] as nn.Linear; true: [in, out] as GPT-2's Conv1D and PEFT's fan_in_fan_out
+    const CodedPart* coded = nullptr;  // not null: the weight is stored as codes, and data, format and transposed are not used
 };
 
 // What a weight is used for, where that decides how it is stored.

@@ -271,7 +271,7 @@ std::string EngineSetup::describe() const {
                                 config.hidden, reply_->base_name)},
         {"  device", device.name},
         {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(storage_options(settings_)),
-                                  kernels::name_of(config.storage))},
+                                  config.quantized ? config.quantized->name : kernels::name_of(config.storage))},
         {"  KV cache", kv},
         {"  adapters", fmt::format("up to {} in memory{}", show_bytes(memory_.adapter_bytes),
                                    device.has_own_memory ? ", and half of what the KV cache has to spare" : "")},

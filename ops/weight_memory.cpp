@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "engine/model/rope.h"
+#include "ops/command.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -16,6 +17,10 @@ std::size_t kv_token_bytes_of(const kernels::Backend& backend, const kernels::Kv
 
 engine::ModelReport inspect_model(const Settings& settings) {
     engine::ModelReport report = engine::inspect_model(settings.model, pooling_of(settings));
+    if (report.config.quantized && settings.quantize != "none") {
+        throw UsageError(fmt::format("--quantize {}: the checkpoint is quantized already ({}); leave --quantize out", settings.quantize,
+                                     report.config.quantized->name));
+    }
     if (!report.config.embedder) return report;
     for (const engine::DenseConfig& dense : report.config.embedder->dense) {
         report.parameters += dense.out_features * (dense.in_features + (dense.bias ? 1 : 0));
@@ -25,9 +30,9 @@ engine::ModelReport inspect_model(const Settings& settings) {
 
 std::size_t fit_to_memory(const Settings& settings, const FreeMemory& memory, std::size_t kv_token_bytes, engine::ModelReport& model) {
     engine::ModelConfig& config = model.config;
-    const std::int64_t projections = model.parameters - model.embedding_parameters;
-    const std::size_t weights = kernels::stored_bytes(storage_options(settings), static_cast<std::size_t>(projections),
-                                                      static_cast<std::size_t>(model.embedding_parameters));
+    const std::int64_t projections = model.parameters - model.embedding_parameters - model.coded_parameters;
+    const std::size_t weights = model.coded_bytes + kernels::stored_bytes(storage_options(settings), static_cast<std::size_t>(projections),
+                                                                          static_cast<std::size_t>(model.embedding_parameters));
     // A cache of the setting's size has the table beside it; otherwise both share what is left.
     const std::size_t row_bytes = engine::rope_position_bytes(config);
     const std::size_t position_bytes = kv_token_bytes + (settings.kv_memory ? 0 : row_bytes);

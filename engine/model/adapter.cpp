@@ -79,16 +79,17 @@ const Tensor& tensor_of(const Model& model, const std::string& name) {
     return *tensor;
 }
 
-// A tied head has the embedding's.
-const Tensor& base_weight_of(const Model& model, const std::string& path) {
+// A tied head has the embedding's. nullptr: the base has it in codes.
+const Tensor* base_weight_of(const Model& model, const std::string& path) {
     const ModelLayout& layout = model.layout();
     const bool is_tied = model.config().tied_head && layout.head() != nullptr && path == layout.head()->path;
-    return tensor_of(model, (is_tied ? layout.tokens : path) + ".weight");
+    return model.checkpoint().find((is_tied ? layout.tokens : path) + ".weight", layout.prefix);
 }
 
-// path: of the module whose weight this is a copy of.
+// path: of the module whose weight this is a copy of. False if the base has it in codes.
 bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
-    return equal_values(base_weight_of(model, path), copy);
+    const Tensor* const own = base_weight_of(model, path);
+    return own != nullptr && equal_values(*own, copy);
 }
 
 class PackedAdapter final : public Adapter {
@@ -377,11 +378,15 @@ public:
     Expected<void, std::string> find_output_scales() {
         for (LoraMatch& lora : match_.loras) {
             if (lora.magnitude == nullptr) continue;
-            const MergedWeight sums{.weight = lora.base_weight != nullptr ? *lora.base_weight : base_weight_of(model_, lora.module->path),
-                                    .transposed = lora.module->transposed,
-                                    .a = *lora.a,
-                                    .b = *lora.b,
-                                    .scale = lora.scale};
+            const Tensor* const weight = lora.base_weight != nullptr ? lora.base_weight : base_weight_of(model_, lora.module->path);
+            if (weight == nullptr) {
+                return unexpected(
+                    fmt::format("adapter_config.json: use_dora: the base model's {} is in codes ({}), and magnitudes need its "
+                                "numbers; use the full-precision checkpoint, with --quantize if memory is short",
+                                lora.module->path, model_.config().quantized->name));
+            }
+            const MergedWeight sums{
+                .weight = *weight, .transposed = lora.module->transposed, .a = *lora.a, .b = *lora.b, .scale = lora.scale};
             lora.output_scales = output_scales(sums, *lora.magnitude);
             if (std::ranges::all_of(lora.output_scales, [](float scale) { return std::isfinite(scale); })) continue;
             return unexpected(in_file(weights_name, fmt::format("tensor {}: a magnitude divided by the norm of its row of weights is not "

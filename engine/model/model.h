@@ -106,6 +106,8 @@ struct ModelReport {
     ModelConfig config;
     std::int64_t parameters = 0;              // elements of all tensors that the model uses; a tied head counts once
     std::int64_t embedding_parameters = 0;    // of these, those that are packed as embeddings
+    std::int64_t coded_parameters = 0;        // of the others, those that the files have as codes
+    std::size_t coded_bytes = 0;              // that these take in memory, with their scales
     std::vector<std::string> unused_tensors;  // in the files, but not used by the model
 };
 

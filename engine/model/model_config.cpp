@@ -37,8 +37,6 @@ struct Refusal {
     const char* advice;
 };
 constexpr std::array refusals = {
-    Refusal{"quantization_config", "null", "use the unquantized checkpoint"},
-    Refusal{"compression_config", "null", "use the unquantized checkpoint"},
     Refusal{"partial_rotary_factor", "1", "only models that rotate whole heads are supported"},
     Refusal{"add_cross_attention", "false", "cross attention is not supported"},
     Refusal{"is_encoder_decoder", "false", "models of encoder and decoder are not supported"},
@@ -386,6 +384,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     }
     out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;
     read_scales(config, traits, out);
+    out.quantized = read_quantized_config(config);
 
     const auto bos = read_ids(config, "bos_token_id");
     if (!bos.empty()) out.bos_id = bos.front();

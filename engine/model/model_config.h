@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/model/pooling.h"
+#include "engine/model/quantized_config.h"
 #include "kernels/ops.h"
 #include "schema/job.h"
 
@@ -131,6 +132,7 @@ struct ModelConfig {
     std::vector<bool> unrotated;                         // [layers] that have no rope; empty: all have it
     std::vector<std::optional<std::int64_t>> windows;    // [layers] sliding window in tokens; nullopt: full attention
     kernels::Format storage = kernels::Format::float32;  // the checkpoint's dtype
+    std::optional<QuantizedConfig> quantized;            // nullopt: all weights are floating-point numbers
     std::vector<std::int32_t> eos_ids;                   // from generation_config.json, else from config.json
     std::optional<std::int32_t> bos_id;
     // From generation_config.json, for jobs that leave them out. As in vLLM, do_sample is not read, and only temperature, top_p, top_k,

@@ -292,6 +292,31 @@ bool has_hidden_layer(const ModelLayout& layout, const Checkpoint& checkpoint) {
            checkpoint.find(layout.sequence->dense + ".weight", layout.prefix) != nullptr;
 }
 
+namespace {
+
+// Finds the modules whose weight is in codes.
+void check_codes(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint, CheckedTensors& checked) {
+    const CodedSource source{.config = *config.quantized, .checkpoint = checkpoint, .prefix = layout.prefix};
+    for (const LinearModule& linear : layout.linears) {
+        const bool is_head = linear.projection == Projection::head;
+        if (is_head && config.tied_head) continue;
+        auto module = source.find(linear.path, linear.out_features, linear.in_features);
+        if (!module) continue;
+        const auto refuse = [&](const char* what) {
+            throw std::runtime_error(
+                fmt::format("{}: the weight of {} is quantized ({}), which is not supported for {}; use a checkpoint "
+                            "that leaves it unquantized",
+                            checkpoint.file_of(*module->tensors.front()), linear.path, config.quantized->name, what));
+        };
+        if (linear.transposed) refuse("Conv1D modules");
+        if (is_head && config.token_score) refuse("rerankers, which score with two rows of it");
+        std::erase_if(checked.used, [&](const LayoutTensor& tensor) { return tensor.name == linear.path + ".weight"; });
+        checked.coded.push_back(std::move(*module));
+    }
+}
+
+}  // namespace
+
 CheckedTensors check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
     CheckedTensors checked{.used = tensors_of(config, layout), .unused = {}};
     if (std::string bias = head_bias_of(config, layout, checkpoint); !bias.empty()) checked.used.push_back({bias, {config.vocabulary}});
@@ -301,6 +326,8 @@ CheckedTensors check_checkpoint(const ModelConfig& config, const ModelLayout& la
         TensorList(config, checked.used).add_hidden(*layout.sequence);
 
     std::set<const Tensor*> asked;
+    if (config.quantized) check_codes(config, layout, checkpoint, checked);
+    for (const CodedModule& module : checked.coded) asked.insert(module.tensors.begin(), module.tensors.end());
     for (const auto& [name, shape, role] : checked.used) {
         const Tensor* tensor = checkpoint.find(name, layout.prefix);
         if (tensor == nullptr)

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/coded_tensors.h"
 #include "engine/model/model_config.h"
 #include "engine/model/module_names.h"
 #include "engine/model/weights.h"
@@ -123,6 +124,7 @@ bool has_hidden_layer(const ModelLayout& layout, const Checkpoint& checkpoint);
 struct CheckedTensors {
     // tensors_of(), the bias of a masked language model's head, and the hidden layer that only adapters use.
     std::vector<LayoutTensor> used;
+    std::vector<CodedModule> coded;   // linear modules whose weight is in codes, which is not in `used`
     std::vector<std::string> unused;  // names, without those of buffers that transformers ignores, too
 };
 // Checks that the checkpoint has every tensor of the layout in the right shape and a float dtype. Throws std::runtime_error that names

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <stdexcept>
 
 #include "engine/model/model_weights.h"
@@ -199,10 +200,39 @@ private:
                            .bias = out.vectors.add(values(layout_.convolution + ".bias"))};
     }
 
+    // What was read to pack it is freed, and the file's pages are given back: no more than one projection is in memory twice.
     std::unique_ptr<kernels::PackedWeight> pack(std::span<const kernels::WeightPart> parts, kernels::WeightRole role) {
         auto packed = packer_.pack_weight(parts, role);
         aligned_.clear();
+        coded_.clear();
+        checkpoint_.release_pages();
         return packed;
+    }
+
+    kernels::WeightPart keep(std::unique_ptr<CodedWeight> weight, std::int64_t out_features, std::int64_t in_features) {
+        coded_.push_back(std::move(weight));
+        return {.out_features = out_features, .in_features = in_features, .coded = &coded_.back()->part};
+    }
+
+    // A module's weight with outputs in the order of its projection.
+    kernels::WeightPart part_of(const LinearModule& module) {
+        if (config_.quantized) {
+            const CodedSource source{.config = *config_.quantized, .checkpoint = checkpoint_, .prefix = layout_.prefix};
+            if (const auto coded = source.find(module.path, module.out_features, module.in_features)) {
+                auto weight = read_codes(source, *coded);
+                if (module.reordered) weight = choose_rows(weight->part, module.in_features, stored_outputs(config_, module));
+                return keep(std::move(weight), module.out_features, module.in_features);
+            }
+        }
+        return weight_of(config_, module, tensor(module.path + ".weight"), module.in_features, aligned_);
+    }
+
+    // Rows [first, first + rows) of a part that is not transposed.
+    kernels::WeightPart slice(const kernels::WeightPart& part, std::int64_t first, std::int64_t rows) {
+        if (part.coded == nullptr) return rows_of(part, first, rows);
+        std::vector<std::int64_t> chosen(static_cast<std::size_t>(rows));
+        std::iota(chosen.begin(), chosen.end(), first);
+        return keep(choose_rows(*part.coded, part.in_features, chosen), rows, part.in_features);
     }
 
     void load_projection(std::span<const LinearModule> modules, ModelWeights& out) {
@@ -211,12 +241,12 @@ private:
         std::vector<kernels::WeightPart> parts;
         std::vector<float> bias;
         for (const LinearModule& module : modules) {
-            const kernels::WeightPart part = weight_of(config_, module, tensor(module.path + ".weight"), module.in_features, aligned_);
+            const kernels::WeightPart part = part_of(module);
             const bool is_fused = config_.gated && module.projection == Projection::gate_up && modules.size() == 1;
             if (is_fused) {
                 const std::int64_t half = module.out_features / 2;
-                parts.push_back(rows_of(part, 0, half));
-                parts.push_back(rows_of(part, half, half));
+                parts.push_back(slice(part, 0, half));
+                parts.push_back(slice(part, half, half));
             } else {
                 parts.push_back(part);
             }
@@ -260,6 +290,7 @@ private:
     kernels::Backend& backend_;
     WeighingPacker packer_;
     std::vector<std::unique_ptr<std::byte[]>> aligned_;
+    std::vector<std::unique_ptr<CodedWeight>> coded_;
 };
 
 }  // namespace
@@ -402,6 +433,10 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
         throw std::runtime_error(fmt::format(
             "{}: a GPU runs no encoders, no classification heads and no embedding models yet; use --device cpu", folder.string()));
     }
+    if (parts.config.quantized && backend.info().has_own_memory) {
+        throw std::runtime_error(fmt::format("{}: a GPU has no kernels for quantized checkpoints ({}) yet; use --device cpu",
+                                             folder.string(), parts.config.quantized->name));
+    }
     parts.checkpoint = std::make_unique<Checkpoint>(folder, parts.config.names->renamed);
     parts.layout = layout_of(parts.config);
     untie_own_head(parts.config, parts.layout, *parts.checkpoint);
@@ -443,6 +478,11 @@ ModelReport inspect_model(const std::filesystem::path& folder, std::optional<Poo
         report.parameters += tensor.elements();
         if (tensor.role == TensorRole::embedding) report.embedding_parameters += tensor.elements();
     }
+    for (const CodedModule& module : checked.coded) {
+        report.coded_parameters += module.out_features * module.in_features;
+        report.coded_bytes += coded_bytes(*report.config.quantized, module);
+    }
+    report.parameters += report.coded_parameters;
     return report;
 }
 

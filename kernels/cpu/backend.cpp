@@ -21,6 +21,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
         .kernels = cpu::kernels_of(isa),
         .dot = cpu::dot_kernels_of(isa, options.storage.quantize, options.storage.weights),
         .embedding_dot = cpu::dot_kernels_of(isa, weight_format(options.storage.quantize).embeddings, options.storage.weights),
+        .int8_dot = &cpu::int8_kernels_of(isa),
         .int8_attention = options.storage.kv == KvFormat::int8 ? &cpu::int8_attention_of(isa) : nullptr};
     return std::make_unique<cpu::CpuBackend>(parts, threads, options.storage);
 }
@@ -75,6 +76,7 @@ CpuBackend::CpuBackend(const Parts& parts, int threads, const StorageOptions& st
       storage_(storage),
       dot_(parts.dot),
       embedding_dot_(parts.embedding_dot),
+      int8_dot_(parts.int8_dot),
       int8_attention_(parts.int8_attention),
       lora_by_pairs_(storage.weights == Format::bfloat16 && parts.kernels.bfloat16_dot != nullptr),
       pool_(threads),
@@ -111,6 +113,7 @@ std::unique_ptr<PackedWeight> CpuBackend::pack_weight_at(Place& place, std::span
         const PanelShape shape{.storage = Storage::float32, .width = kernels_.panel_width};
         return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), nullptr, Format::float32);
     }
+    if (storage_.quantize == Quantization::none && share_codes(parts)) return pack_codes_at(parts, options);
     const bool is_embedding = role == WeightRole::embedding;
     const DotKernels* const dot = is_embedding ? embedding_dot_ : dot_;
     // An input row of fewer elements than a group has no room for its scale, and int8 would not pay off either.
@@ -123,6 +126,21 @@ std::unique_ptr<PackedWeight> CpuBackend::pack_weight_at(Place& place, std::span
     const PanelShape shape{
         .storage = dot->storage, .width = dot->panel_width, .group = dot->group, .pairs_parts = dot->activated != nullptr};
     return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), dot, format.input.value_or(Format::bfloat16));
+}
+
+std::unique_ptr<PackedWeight> CpuBackend::pack_codes_at(std::span<const WeightPart> parts, const PackOptions& options) const {
+    if (parts.front().coded->rounds_inputs && int8_dot_ != nullptr && parts.front().in_features >= int8_dot_->group) {
+        const PanelShape shape{.storage = int8_dot_->storage,
+                               .width = int8_dot_->panel_width,
+                               .group = int8_dot_->group,
+                               .pairs_parts = int8_dot_->activated != nullptr};
+        return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), int8_dot_, Format::int8_rows);
+    }
+    const DotKernels* const dot = parts.front().in_features < 2 ? nullptr : dot_;
+    const PanelShape shape{.storage = Storage::codes,
+                           .width = dot == nullptr ? kernels_.panel_width : dot->panel_width,
+                           .group = dot == nullptr ? 1 : dot->group};
+    return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), dot, dot == nullptr ? Format::float32 : Format::bfloat16);
 }
 
 std::unique_ptr<PackedLora> CpuBackend::pack_lora_at(Place& place, std::span<const LoraPart> parts) const {

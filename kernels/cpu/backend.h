@@ -25,6 +25,7 @@ public:
         const Kernels& kernels;
         const DotKernels* dot = nullptr;                      // for projections; null: their weights are widened to float32
         const DotKernels* embedding_dot = nullptr;            // for embeddings and the head, which may be stored in more bits
+        const DotKernels* int8_dot = nullptr;                 // for checkpoints in int8 that round inputs; null: inputs are not rounded
         const Int8AttentionKernel* int8_attention = nullptr;  // for an int8 KV cache
     };
     CpuBackend(const Parts& parts, int threads, const StorageOptions& storage);
@@ -48,6 +49,8 @@ public:
 private:
     std::unique_ptr<PackedWeight> do_pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
     std::unique_ptr<PackedLora> do_pack_lora(std::span<const LoraPart> parts) override;
+    // Of parts that share codes.
+    std::unique_ptr<PackedWeight> pack_codes_at(std::span<const WeightPart> parts, const PackOptions& options) const;
     std::unique_ptr<KvCache> do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
     void do_copy_block(KvCache& cache, BlockId from, BlockId to) override;
     std::unique_ptr<Slot> do_make_slot(KvCache& cache, const SlotRange& range) override;
@@ -182,6 +185,8 @@ private:
                             std::int64_t end) const;
     // dot: null where inputs are float32.
     void multiply(const PanelProduct& product, DotMatmulKernel dot) const;
+    // The same with panels of codes.
+    void multiply_codes(const PanelProduct& product, DotMatmulKernel dot) const;
     // A piece of activated_matmul. out: [piece.rows, width] float32 or bfloat16.
     void run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out);
     // The same by a kernel that activates.
@@ -203,6 +208,7 @@ private:
     const StorageOptions storage_;
     const DotKernels* const dot_;
     const DotKernels* const embedding_dot_;
+    const DotKernels* const int8_dot_;
     const Int8AttentionKernel* const int8_attention_;  // null: the KV cache has the format of the weights
     const bool lora_by_pairs_;  // adapters use the kernels of bfloat16 pairs, whatever the format of the base's weights
     ThreadPool pool_;

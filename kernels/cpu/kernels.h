@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/coded_weight.h"
+
 namespace lorry::kernels::cpu {
 
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu, tanh };
 
 // How the elements of a weight's panels are stored; pack.cpp has a row for each.
-enum class Storage : std::uint8_t { float32, bfloat16, int8, int4 };
+enum class Storage : std::uint8_t { float32, bfloat16, int8, int4, codes };
 
 // Columns [panel * width, …) of out (+)= in W' + bias. A panel holds `width` outputs: a row of their weights for each input feature.
 struct MatmulTask {
@@ -72,6 +74,51 @@ constexpr std::int64_t int8_scale_offset(std::int64_t size) { return (size + 3) 
 // twice, 4 bytes per output for 8 inputs: byte i has input i in its low half and input 4 + i in its high half.
 inline constexpr std::int64_t int4_stretch = 16;
 constexpr std::int64_t int4_stretch_bytes(std::int64_t width) { return width * (1 + int4_stretch / 2); }
+
+// Consecutive pairs of inputs whose scales are the same.
+struct CodeRun {
+    std::int32_t pairs = 0;
+    std::int32_t even_group = 0;  // of the pairs' first inputs
+    std::int32_t odd_group = 0;
+};
+
+// Panels of codes, as checkpoints store them. For each pair of inputs, a panel holds a byte of each of `width` outputs with the first input
+// in its low half (4 bits), or a byte of each output for the first input and then for the second (8 bits). The last pair is padded.
+struct CodedPanels {
+    CodeKind kind = CodeKind::table;
+    const float* table = nullptr;        // [16]
+    const std::byte* codes = nullptr;    // of the first panel
+    const float* scales = nullptr;       // [panels][groups][width]
+    const std::int8_t* zeros = nullptr;  // the same, or null
+    const CodeRun* runs = nullptr;       // of all pairs of inputs
+    std::int64_t run_count = 0;
+    std::int64_t groups = 0;
+    std::int64_t in_features = 0;
+    std::int64_t panel_bytes = 0;
+};
+constexpr std::int64_t coded_pair_bytes(CodeKind kind) { return kind == CodeKind::table ? 1 : 2; }  // of an output
+
+// Few rows with panels of codes, which are decoded in registers.
+struct CodedTask {
+    CodedPanels panels;
+    const std::byte* in = nullptr;  // [rows, in_features] float32, or bfloat16 for kernels of pairs
+    std::int64_t in_stride = 0;     // bytes
+    const float* bias = nullptr;    // [out_features] or null
+    float* out = nullptr;           // [rows, out_features]
+    std::int64_t out_stride = 0;    // elements
+    bool accumulate = false;
+    std::int64_t rows = 0;  // at most coded_rows_max
+    std::int64_t out_features = 0;
+};
+inline constexpr std::int64_t coded_rows_max = 2;
+
+// For one kind of inputs. Both give the same results, and those of the same weights decoded beforehand.
+struct CodedKernels {
+    // Null: few rows, too, multiply decoded panels.
+    void (*matmul)(const CodedTask& task, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
+    // Writes the first panel as the kernels for its inputs read it: float32, or bfloat16 in pairs, rounded to nearest.
+    void (*decode)(const CodedPanels& panels, std::byte* to) = nullptr;
+};
 
 // As Kernels::matmul.
 using ActivatedDotKernel = void (*)(const ActivatedDotTask&, std::int64_t panel_begin, std::int64_t panel_end);
@@ -261,6 +308,9 @@ struct Kernels {
     const DotKernels* bfloat16_shrink = nullptr;  // over narrow panels, as shrink
     // Converts the integers of an int8 row, which bfloat16 represents exactly; the row's scale is not applied.
     void (*int8_to_bfloat16)(const std::byte* from, std::byte* to, std::int64_t size) = nullptr;
+
+    CodedKernels coded;        // for weights in codes and float32 inputs, in panels of panel_width
+    CodedKernels coded_pairs;  // for bfloat16 inputs, in panels of bfloat16_dot; only if there is that
 
     // Runs `turns` rounds of float32 multiply-adds in registers; returns the number of operations.
     double (*multiply_adds)(std::int64_t turns) = nullptr;

@@ -17,6 +17,12 @@ constexpr std::int64_t whole_rows_least = 32;
 // With fewer rows of float32, kernels multiply several panels side by side; then a separate activation is faster.
 constexpr std::int64_t activated_rows_least = 8;
 
+// Of codes, as the kernels read them: pairs of bfloat16 or float32, in whole cache lines.
+std::int64_t decoded_panel_bytes(const Panels& panels) {
+    const std::int64_t elements = (panels.in_features + 1) / 2 * 2 * panels.width;
+    return cache_lines_of(elements * (panels.group == 2 ? 2 : 4)) * cache_line_bytes;
+}
+
 }  // namespace
 
 template <class Work>
@@ -47,12 +53,20 @@ const std::byte* CpuBackend::first_weights(const PackedWeight* next, int thread)
 
 CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& weight) {
     const DotKernels* const dot = weight.dot();
+    if (weight.panels().coding) {
+        Factors factors{.in = in, .dot = dot == nullptr ? nullptr : dot->matmul};
+        factors.block = cache_block_of(dot, in.rows, stride_bytes(in), pool_.threads());
+        factors.block.panels = 1;
+        const CodedKernels& codes = dot == nullptr ? kernels_.coded : kernels_.coded_pairs;
+        // Of a decoded panel.
+        if (codes.matmul == nullptr || in.rows > coded_rows_max) factors.scratch_bytes = decoded_panel_bytes(weight.panels());
+        unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.scratch_bytes));
+        return factors;
+    }
     if (dot == nullptr) return {.in = in, .block = cache_block_of(dot, in.rows, stride_bytes(in), pool_.threads())};
     const std::int64_t panel_weights = weight.panels().stretches() * int4_stretch * weight.panels().width;
-    Factors factors{.in = in,
-                    .dot = dot->matmul,
-                    .activated = dot->activated,
-                    .scratch_bytes = dot->unpacked == nullptr ? 0 : panel_weights};
+    Factors factors{
+        .in = in, .dot = dot->matmul, .activated = dot->activated, .scratch_bytes = dot->unpacked == nullptr ? 0 : panel_weights};
     if (dot->wide != nullptr && in.rows >= dot->wide->rows_least) {
         const std::int64_t row_bytes = int8_scale_offset(in.columns) * 2 + static_cast<std::int64_t>(sizeof(float));
         const std::int64_t stride = cache_lines_of(row_bytes) * cache_line_bytes / static_cast<std::int64_t>(bytes_of(in.format));
@@ -90,7 +104,34 @@ PanelProduct CpuBackend::product_of(const Panels& panels, const Vector& bias, co
             .parked = factors.parked_bytes == 0 ? nullptr : parked_scratch_.data() + piece.thread * factors.parked_bytes};
 }
 
+void CpuBackend::multiply_codes(const PanelProduct& product, DotMatmulKernel dot) const {
+    const CodedKernels& codes = dot == nullptr ? kernels_.coded : kernels_.coded_pairs;
+    const Panels& panels = product.panels;
+    if (codes.matmul != nullptr && product.in.rows <= coded_rows_max) {
+        codes.matmul(coded_task(product), 0, product.end - product.begin);
+        return;
+    }
+    for (std::int64_t panel = product.begin; panel < product.end; ++panel) {
+        codes.decode(panels.coded_from(panel), product.scratch);
+        PanelProduct one = product;
+        one.begin = panel;
+        one.end = panel + 1;
+        one.out += (panel - product.begin) * panels.width;
+        if (dot != nullptr) {
+            DotTask task = dot_task(one);
+            task.panels = product.scratch;
+            task.next = panels.panel((panel + 1) % panels.count());
+            dot(task, 0, 1);
+        } else {
+            MatmulTask task = matmul_task(one);
+            task.panels = product.scratch;
+            kernels_.matmul(task, 0, 1);
+        }
+    }
+}
+
 void CpuBackend::multiply(const PanelProduct& product, DotMatmulKernel dot) const {
+    if (product.panels.coding) return multiply_codes(product, dot);
     if (dot != nullptr) {
         dot(dot_task(product), 0, product.end - product.begin);
     } else {
@@ -125,7 +166,8 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     const std::int64_t width = args.out.columns;
     const std::int64_t parts = args.gated ? 2 : 1;
     if (panels.parts != parts || (dot == nullptr && args.in.rows < activated_rows_least)) return run_matmul_then_activation(args);
-    const bool has_kernels = dot != nullptr && dot->activated != nullptr && lora_by_pairs_ && kernels_.bfloat16_dot->updates != nullptr;
+    const bool has_kernels =
+        !panels.coding && dot != nullptr && dot->activated != nullptr && lora_by_pairs_ && kernels_.bfloat16_dot->updates != nullptr;
     const bool adds_updates = has_kernels && are_of_parts(args.groups, width);
     if (!args.groups.empty() && !adds_updates) return run_matmul_then_activation(args);
     if (args.in.rows == 0) return;

@@ -45,8 +45,28 @@ void pack_part(const WeightPart& part, Places places, float scale, Panels& panel
     });
 }
 
+// Integers that a checkpoint has with a scale for each output.
+void copy_int8_part(const WeightPart& part, Places places, Panels& panels) {
+    const CodedPart& from = *part.coded;
+    CHECK(from.rounds_inputs && from.kind == CodeKind::integer && from.groups == 1 && from.zeros == nullptr,
+          "codes that are multiplied with rounded inputs are integers with one scale for each output");
+    auto* const to = reinterpret_cast<std::int8_t*>(panels.memory.data());
+    const std::uint8_t* code = from.codes;
+    for (std::size_t output = 0; output < places.size(); ++output) {
+        const auto place = static_cast<std::size_t>(places[output]);
+        panels.scales[place] = from.scales[output];
+        const std::int64_t first = panels.place_at(places[output]);
+        for (std::int64_t input = 0; input < part.in_features; ++input, ++code) {
+            const auto value = static_cast<std::int8_t>(*code);
+            to[first + panels.input_at(input)] = value;
+            panels.offsets[place] -= 128 * value;
+        }
+    }
+}
+
 // The largest weight of an output becomes 127 or -127.
 void pack_int8_part(const WeightPart& part, Places places, float scale, Panels& panels) {
+    if (part.coded != nullptr) return copy_int8_part(part, places, panels);
     std::vector<float> largest(static_cast<std::size_t>(part.out_features));
     read_part(part, [&](std::int64_t output, std::int64_t, float value) {
         float& most = largest[static_cast<std::size_t>(output)];
@@ -123,6 +143,82 @@ void unpack_int4_row(const Panels& panels, std::int64_t place, float* to, bool a
     });
 }
 
+std::int64_t coded_panel_bytes(const Panels& panels) {
+    return (panels.in_features + 1) / 2 * coded_pair_bytes(panels.coding->kind) * panels.width;
+}
+
+// Parts whose codes share panels. A zero point that is the same everywhere becomes part of what codes mean.
+void begin_codes(std::span<const WeightPart> parts, Panels& panels) {
+    const CodedPart& first = *parts.front().coded;
+    Coding coding{.kind = first.kind, .table = first.table, .groups = first.groups};
+    coding.group_of.assign(first.group_of, first.group_of + panels.in_features);
+    for (std::int64_t input = 0; input < panels.in_features; input += 2) {
+        const std::int32_t even = first.group_of[input];
+        const std::int32_t odd = input + 1 < panels.in_features ? first.group_of[input + 1] : even;
+        if (coding.runs.empty() || coding.runs.back().even_group != even || coding.runs.back().odd_group != odd)
+            coding.runs.push_back({.pairs = 0, .even_group = even, .odd_group = odd});
+        ++coding.runs.back().pairs;
+    }
+    const auto places = static_cast<std::size_t>(panels.count() * panels.width * coding.groups);
+    coding.scales.resize(places);
+    if (first.zeros != nullptr) {
+        const bool is_constant = std::ranges::all_of(parts, [&](const WeightPart& part) {
+            const std::span zeros(part.coded->zeros, static_cast<std::size_t>(part.out_features * coding.groups));
+            return std::ranges::all_of(zeros, [&](std::int8_t zero) { return zero == first.zeros[0]; });
+        });
+        if (is_constant && coding.kind == CodeKind::table) {
+            for (float& value : coding.table) value -= static_cast<float>(first.zeros[0]);
+        } else {
+            coding.zeros.resize(places);
+        }
+    }
+    panels.coding = std::move(coding);
+}
+
+void pack_coded_part(const WeightPart& part, Places places, float /*scale*/, Panels& panels) {
+    const CodedPart& from = *part.coded;
+    Coding& coding = *panels.coding;
+    auto* const to = reinterpret_cast<std::uint8_t*>(panels.memory.data());
+    const std::int64_t panel_bytes = coded_panel_bytes(panels);
+    const bool halves = coding.kind == CodeKind::table;
+    for (std::int64_t output = 0; output < part.out_features; ++output) {
+        const std::int64_t place = places[static_cast<std::size_t>(output)];
+        const std::int64_t panel = place / panels.width;
+        const std::int64_t column = place % panels.width;
+        const std::uint8_t* const codes = from.codes + output * part.in_features;
+        std::uint8_t* const first = to + panel * panel_bytes + column;
+        if (halves) {
+            for (std::int64_t i = 0; i < part.in_features; ++i) {
+                std::uint8_t& both = first[i / 2 * panels.width];
+                both = static_cast<std::uint8_t>(both | (codes[i] & 0xF) << (i % 2 * 4));
+            }
+        } else {
+            for (std::int64_t i = 0; i < part.in_features; ++i) first[i * panels.width] = codes[i];
+        }
+        for (std::int64_t group = 0; group < coding.groups; ++group) {
+            const auto at = static_cast<std::size_t>((panel * coding.groups + group) * panels.width + column);
+            coding.scales[at] = from.scales[output * coding.groups + group];
+            if (!coding.zeros.empty()) coding.zeros[at] = from.zeros[output * coding.groups + group];
+        }
+    }
+}
+
+void unpack_coded_row(const Panels& panels, std::int64_t place, float* to, bool accumulate) {
+    const Coding& coding = *panels.coding;
+    const std::int64_t panel = place / panels.width;
+    const std::int64_t column = place % panels.width;
+    const auto* const codes = reinterpret_cast<const std::uint8_t*>(panels.memory.data()) + panel * coded_panel_bytes(panels) + column;
+    read_row(panels, to, accumulate, [&](std::int64_t i) {
+        const bool halves = coding.kind == CodeKind::table;
+        const std::uint8_t byte = codes[(halves ? i / 2 : i) * panels.width];
+        const auto code = static_cast<std::uint8_t>(halves ? byte >> (i % 2 * 4) & 0xF : byte);
+        const auto at =
+            static_cast<std::size_t>((panel * coding.groups + coding.group_of[static_cast<std::size_t>(i)]) * panels.width + column);
+        const float zero = coding.zeros.empty() ? 0.0F : static_cast<float>(coding.zeros[at]);
+        return (meaning_of(coding.kind, coding.table, code) - zero) * coding.scales[at];
+    });
+}
+
 // How panels of one storage are sized, filled and read. A new storage is one row.
 struct PanelFormat {
     Storage storage;
@@ -143,6 +239,7 @@ constexpr std::array panel_formats = {
     PanelFormat{Storage::bfloat16, false, element_panel_bytes<2>, pack_part<WriteBfloat16>, unpack_row_as<ReadBfloat16>},
     PanelFormat{Storage::int8, true, element_panel_bytes<1>, pack_int8_part, unpack_int8_row},
     PanelFormat{Storage::int4, true, int4_panel_bytes, pack_int4_part, unpack_int4_row},
+    PanelFormat{Storage::codes, false, coded_panel_bytes, pack_coded_part, unpack_coded_row},
 };
 
 const PanelFormat& format_of(Storage storage) {
@@ -171,6 +268,7 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, c
     for (const WeightPart& part : parts) panels.out_features += part.out_features;
     if (options.apart) panels.parts = std::ssize(parts);
     panels.pairs_parts = shape.pairs_parts && panels.parts == 2;
+    if (panels.storage == Storage::codes) begin_codes(parts, panels);
     const std::size_t outputs = static_cast<std::size_t>(panels.count() * panels.width);
     const auto bytes = static_cast<std::size_t>(panels.count() * format.bytes(panels));
     panels.memory = options.place == nullptr ? Memory(bytes) : options.place->take_piece(bytes);
@@ -188,6 +286,40 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, c
         format.pack(part, places, options.scale, panels);
     }
     return panels;
+}
+
+bool share_codes(std::span<const WeightPart> parts) {
+    const CodedPart* const first = parts.front().coded;
+    return std::ranges::all_of(parts, [&](const WeightPart& part) {
+        const CodedPart* const own = part.coded;
+        if (first == nullptr || own == nullptr) return false;
+        return own->kind == first->kind && own->table == first->table && own->groups == first->groups &&
+               (own->zeros == nullptr) == (first->zeros == nullptr) && own->rounds_inputs == first->rounds_inputs &&
+               std::equal(own->group_of, own->group_of + part.in_features, first->group_of);
+    });
+}
+
+CodedPanels Panels::coded_from(std::int64_t index) const {
+    const std::int64_t scales_before = index * coding->groups * width;
+    return {.kind = coding->kind,
+            .table = coding->table.data(),
+            .codes = panel(index),
+            .scales = coding->scales.data() + scales_before,
+            .zeros = coding->zeros.empty() ? nullptr : coding->zeros.data() + scales_before,
+            .runs = coding->runs.data(),
+            .run_count = std::ssize(coding->runs),
+            .groups = coding->groups,
+            .in_features = in_features,
+            .panel_bytes = coded_panel_bytes(*this)};
+}
+
+std::size_t Panels::bytes() const {
+    std::size_t bytes = memory.bytes() + (scales.size() + offsets.size()) * 4;
+    if (coding) {
+        bytes += coding->scales.size() * sizeof(float) + coding->zeros.size() * sizeof(std::int8_t) +
+                 coding->group_of.size() * sizeof(std::int32_t) + coding->runs.size() * sizeof(CodeRun);
+    }
+    return bytes;
 }
 
 void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accumulate) {

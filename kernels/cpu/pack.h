@@ -8,6 +8,8 @@
 // activate get shared panels instead: the first half of each holds some of the gate's outputs, the second half the same columns of `up`.
 #pragma once
 
+#include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +26,17 @@ struct PanelShape {
     bool pairs_parts = false;  // two parts share panels
 };
 
+// What codes in panels mean: see CodedPanels.
+struct Coding {
+    CodeKind kind = CodeKind::table;
+    std::array<float, 16> table{};
+    std::int64_t groups = 0;
+    std::vector<float> scales;
+    std::vector<std::int8_t> zeros;      // empty: there are none
+    std::vector<std::int32_t> group_of;  // [in_features]
+    std::vector<CodeRun> runs;
+};
+
 // Weights in panels: outputs [0, out_features) of in_features inputs each. A `place` is an output's position in the panels, each of which
 // has `width` places; it differs from the output if there are gaps or if parts share panels.
 struct Panels {
@@ -37,6 +50,7 @@ struct Panels {
     bool pairs_parts = false;           // halves of panels
     std::vector<float> scales;          // int8, int4: [count * width] a weight is its int8 times its output's scale
     std::vector<std::int32_t> offsets;  // int8, int4: [count * width] -128 times the sum of an output's int8s
+    std::optional<Coding> coding;       // codes
 
     std::int64_t part_features() const { return out_features / parts; }
     std::int64_t part_width() const { return pairs_parts ? width / parts : width; }                  // outputs of a part in a panel
@@ -71,7 +85,9 @@ struct Panels {
     std::int64_t stretch_at(std::int64_t place, std::int64_t input) const {
         return (place / width * stretches() + input / int4_stretch) * int4_stretch_bytes(width);
     }
-    std::size_t bytes() const { return memory.bytes() + (scales.size() + offsets.size()) * 4; }
+    // codes: as task of the kernels, from a panel on.
+    CodedPanels coded_from(std::int64_t panel) const;
+    std::size_t bytes() const;
 };
 
 struct PackOptions {
@@ -85,6 +101,9 @@ Storage storage_of(Format weights);
 
 // Concatenates the parts along out_features. If the place has no memory, only the sizes of the panels are set.
 Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, const PackOptions& options = {});
+
+// Whether the parts' codes can share panels: they have the same meanings and groups.
+bool share_codes(std::span<const WeightPart> parts);
 
 // Row `output` of the weight, as float32: to[i] (+)= W[output, i] for all in_features.
 void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accumulate);

@@ -34,6 +34,18 @@ DotTask dot_task(const PanelProduct& product) {
             .out_features = panels.outputs_from(product.begin)};
 }
 
+CodedTask coded_task(const PanelProduct& product) {
+    return {.panels = product.panels.coded_from(product.begin),
+            .in = row_of(product.in, 0),
+            .in_stride = stride_bytes(product.in),
+            .bias = bias_of(product),
+            .out = product.out,
+            .out_stride = product.out_stride,
+            .accumulate = product.accumulate,
+            .rows = product.in.rows,
+            .out_features = product.panels.outputs_from(product.begin)};
+}
+
 MatmulTask matmul_task(const PanelProduct& product) {
     const Panels& panels = product.panels;
     return {.in = floats(product.in),

@@ -23,5 +23,7 @@ struct PanelProduct {
 // For panels [0, end - begin) of a dot kernel, or of a kernel for float32 inputs.
 DotTask dot_task(const PanelProduct& product);
 MatmulTask matmul_task(const PanelProduct& product);
+// For panels of codes and few rows.
+CodedTask coded_task(const PanelProduct& product);
 
 }  // namespace lorry::kernels::cpu

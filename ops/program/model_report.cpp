@@ -51,6 +51,13 @@ std::string attention_of(const ModelConfig& config) {
     return text;
 }
 
+std::string storage_of(const engine::ModelReport& model) {
+    const std::string numbers = kernels::name_of(model.config.storage);
+    if (!model.config.quantized) return numbers;
+    return fmt::format("{}: {} parameters in {} of codes and scales; the rest in {}", model.config.quantized->name,
+                       show_count(model.coded_parameters), show_bytes(model.coded_bytes), numbers);
+}
+
 void check_text(const std::string& folder, ModelCheck& check) {
     const bool generates = check.model.config.generates;
     try {
@@ -159,7 +166,7 @@ std::string show(const ModelCheck& check) {
         {"positions", fmt::format("{} tokens ({}){}", show_count(config.max_positions), rope_of(config),
                                   config.max_sequence ? ", of which a text may have " + show_count(*config.max_sequence) : "")},
         {"vocabulary", fmt::format("{}{}", show_count(config.vocabulary), is_tied ? ", head tied to the embedding" : "")},
-        {"stored as", kernels::name_of(config.storage)},
+        {"stored as", storage_of(check.model)},
         {"tokenizer", check.has_tokenizer ? "yes" : "no"},
         {"chat template", check.has_chat_template ? "yes" : "no"},
         {"memory", fmt::format("{} of {} free", show_bytes(check.memory_available), show_bytes(check.memory_limit))},

@@ -11,6 +11,7 @@
 
 #include "engine/files.h"
 #include "engine/model/weights.h"
+#include "kernels/checkpoint_weights.h"
 #include "schema/json.h"
 
 namespace lorry::tests {
@@ -37,13 +38,52 @@ std::uint64_t hash_of(std::string_view name) {
     return hash;
 }
 
-float value_at(std::uint64_t hash, std::uint64_t index, double offset, double scale) {
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t index) {
     std::uint64_t z = hash + (index + 1) * 0x9E3779B97F4A7C15U;
     z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
     z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
-    z ^= z >> 31U;
-    const double u = static_cast<double>(z >> 40U) * 0x1p-24;
-    return static_cast<float>(offset + scale * (2.0 * u - 1.0));
+    return z ^ (z >> 31U);
+}
+
+template <class Element>
+void append(std::string& data, Element element) {
+    data.append(reinterpret_cast<const char*>(&element), sizeof element);
+}
+
+void append_float(std::string& data, std::string_view dtype, float value) {
+    if (dtype == "F16") return append(data, static_cast<_Float16>(value));
+    if (dtype == "BF16") return append(data, kernels::to_bfloat16(value));
+    append(data, value);
+}
+
+void append_integer(std::string& data, std::string_view dtype, std::int64_t value) {
+    if (dtype == "I64") return append(data, value);
+    if (dtype == "I32") return append(data, static_cast<std::int32_t>(value));
+    append(data, static_cast<std::uint8_t>(value));
+}
+
+// A row of tensors.json, listed values, of which one stands for all, whatever the bits are, or spread floats.
+void append_tensor(std::string& data, const Json& tensor, std::string_view name, std::string_view dtype, std::uint64_t elements) {
+    const std::uint64_t hash = hash_of(name);
+    const Json* const values = tensor.find("values");
+    for (std::uint64_t i = 0; i < elements; ++i) {
+        if (values != nullptr) {
+            const Json& value = (*values->as_array())[values->as_array()->size() == 1 ? 0 : i];
+            if (dtype.starts_with("I") || dtype.starts_with("U")) {
+                append_integer(data, dtype, *value.as_integer());
+            } else {
+                append_float(data, dtype, static_cast<float>(*value.as_number()));
+            }
+        } else if (tensor.find("bits") != nullptr) {
+            const std::uint64_t z = mixed(hash, i);
+            const std::uint64_t octet = (z >> 56U) - static_cast<std::uint64_t>(dtype == "F8_E4M3" && (z >> 56U & 0x7FU) == 0x7FU);
+            append_integer(data, dtype, static_cast<std::int64_t>(dtype == "I32" ? z >> 32U : octet));
+        } else {
+            const double u = static_cast<double>(mixed(hash, i) >> 40U) * 0x1p-24;
+            append_float(data, dtype,
+                         static_cast<float>(*tensor.find("offset")->as_number() + *tensor.find("scale")->as_number() * (2.0 * u - 1.0)));
+        }
+    }
 }
 
 void write_weights(const Json& tensors, const std::filesystem::path& file) {
@@ -53,16 +93,12 @@ void write_weights(const Json& tensors, const std::filesystem::path& file) {
         const std::string& name = *tensor.find("name")->as_string();
         std::uint64_t elements = 1;
         for (const Json& size : *tensor.find("shape")->as_array()) elements *= static_cast<std::uint64_t>(*size.as_integer());
-        const std::uint64_t hash = hash_of(name);
-        const double offset = *tensor.find("offset")->as_number();
-        const double scale = *tensor.find("scale")->as_number();
+        const Json* const own = tensor.find("dtype");
+        const std::string dtype = own == nullptr ? "F32" : *own->as_string();
         const std::size_t begin = data.size();
-        for (std::uint64_t i = 0; i < elements; ++i) {
-            const float value = value_at(hash, i, offset, scale);
-            data.append(reinterpret_cast<const char*>(&value), sizeof value);
-        }
+        append_tensor(data, tensor, name, dtype, elements);
         header.set(name, Json::object(
-                             {{"dtype", "F32"},
+                             {{"dtype", dtype},
                               {"shape", *tensor.find("shape")},
                               {"data_offsets", Json::array({static_cast<std::int64_t>(begin), static_cast<std::int64_t>(data.size())})}}));
     }

@@ -15,7 +15,8 @@
 namespace lorry::tests {
 
 // A copy of a folder of configs with a safetensors file of the weights that its tensors.json describes: element i of a tensor is
-// offset + scale * (2 u - 1), with u drawn by splitmix64 from FNV-1a of the name and i (tests/data/models/README.md).
+// offset + scale * (2 u - 1), with u drawn by splitmix64 from FNV-1a of the name and i (tests/data/models/README.md). Tensors of
+// quantized checkpoints may have other dtypes, listed values, or whatever bits are drawn.
 class SeededFolder {
 public:
     // file: of the weights, "model.safetensors" or "adapter_model.safetensors"

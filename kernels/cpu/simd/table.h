@@ -4,6 +4,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd/activation.h"
 #include "kernels/cpu/simd/bfloat16_dot.h"
+#include "kernels/cpu/simd/coded_matmul.h"
 #include "kernels/cpu/simd/matmul.h"
 #include "kernels/cpu/simd/narrow.h"
 #include "kernels/cpu/simd/norm.h"
@@ -37,12 +38,14 @@ constexpr Kernels table_of(const char* name) {
         .from_bfloat16 = Narrow<Isa>::from_bfloat16,
         .to_int8 = Narrow<Isa>::to_int8,
         .from_int8 = Narrow<Isa>::from_int8,
+        .coded = {.matmul = CodedMatmul<FloatInputs<Isa>>::matmul, .decode = CodedMatmul<FloatInputs<Isa>>::decode},
         .multiply_adds = Peak<Isa>::multiply_adds,
         .sum = Peak<Isa>::sum,
     };
     if constexpr (requires { typename Isa::Pairs; }) {
         table.bfloat16_dot = &DotMatmul<Bfloat16Dot<Isa, 3>>::table;
         table.bfloat16_shrink = &DotMatmul<Bfloat16Dot<Isa, 1>>::table;
+        table.coded_pairs = {.matmul = CodedMatmul<PairInputs<Isa, 3>>::matmul, .decode = CodedMatmul<PairInputs<Isa, 3>>::decode};
         table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
         table.attention = PairedAttention<Isa>::run;
         table.attends_pairs = true;
@@ -50,6 +53,7 @@ constexpr Kernels table_of(const char* name) {
     if constexpr (requires { typename Isa::Tiles; }) {
         table.bfloat16_dot = &TileRows<Bfloat16Panels<Isa, 2>>::table;
         table.bfloat16_shrink = &TileRows<Bfloat16Panels<Isa, 1>>::table;
+        table.coded_pairs = {.matmul = nullptr, .decode = CodedMatmul<PairInputs<Isa, 2>>::decode};
         table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
         table.attention = TileAttention<Isa>::run;
         table.attends_pairs = true;

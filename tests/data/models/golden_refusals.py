@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import golden_adapters
 import golden_checkpoints
+import golden_quantized
 
 BASE = "llama-gqa-linear"
 TINY = {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
@@ -202,9 +203,10 @@ CONFIGS = {
     "cross-attention": (GPT2, {"add_cross_attention": True}, ["add_cross_attention"]),
     "alibi": (LLAMA, {"alibi": True}, ["alibi"]),
     "relative-positions": (LLAMA, {"position_embedding_type": "relative_key"}, ["position_embedding_type", "relative_key"]),
-    "quantized-gptq": (LLAMA, {"quantization_config": {"quant_method": "gptq", "bits": 4}}, ["quantization_config", "gptq"]),
-    "quantized-bitsandbytes": (
-        LLAMA, {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, ["quantization_config", "bitsandbytes"]),
+    **{
+        f"quantized-{name}": (LLAMA, {"quantization_config": config}, words)
+        for name, (config, words) in golden_quantized.REFUSED.items()
+    },
     "activation-unknown": (LLAMA, {"hidden_act": "xielu"}, ["hidden_act", "xielu"]),
     "activation-unknown-gpt2": (GPT2, {"activation_function": "swiglu"}, ["activation_function", "swiglu"]),
     "dtype-integer": (LLAMA, {"torch_dtype": "int8"}, ["torch_dtype", "int8"]),

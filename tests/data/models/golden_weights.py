@@ -25,15 +25,40 @@ def hash_of(name):
     return value
 
 
-def weights(name, shape, offset, scale):
-    """float32, of the given shape."""
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I8": torch.int8,
+          "U8": torch.uint8, "F8_E4M3": torch.float8_e4m3fn}  # fmt: skip
+
+
+def mixed(name, shape):
+    """64 bits for each element."""
     index = numpy.arange(1, math.prod(shape) + 1, dtype=numpy.uint64)
     z = numpy.uint64(hash_of(name)) + index * numpy.uint64(GOLDEN_RATIO)  # wraps, as uint64 does in C++
     z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(MIX_FIRST)
     z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(MIX_SECOND)
-    z = z ^ (z >> numpy.uint64(31))
+    return z ^ (z >> numpy.uint64(31))
+
+
+def weights(name, shape, offset, scale):
+    """float32, of the given shape."""
+    z = mixed(name, shape)
     unit = (z >> numpy.uint64(40)).astype(numpy.float64) * 2.0**-24
     return torch.from_numpy((offset + scale * (2.0 * unit - 1.0)).astype(numpy.float32).reshape(shape))
+
+
+def tensor(name, shape, dtype="F32", offset=0.0, scale=0.0, bits=False, values=None):
+    """As a row of tensors.json says: spread floats, whatever the bits are, or values, of which one stands for all elements."""
+    if values is not None:
+        values = values * math.prod(shape) if len(values) == 1 else values
+        return torch.tensor(values, dtype=DTYPES[dtype]).reshape(shape)
+    if not bits:
+        return weights(name, shape, offset, scale).to(DTYPES[dtype])
+    z = mixed(name, shape)
+    if dtype == "I32":
+        return torch.from_numpy((z >> numpy.uint64(32)).astype(numpy.uint32).view(numpy.int32).reshape(shape))
+    octets = (z >> numpy.uint64(56)).astype(numpy.uint8)
+    if dtype == "F8_E4M3":
+        octets -= (octets & 0x7F) == 0x7F  # not NaN
+    return torch.from_numpy(octets.reshape(shape)).view(DTYPES[dtype])
 
 
 def rounded(scale):
@@ -81,4 +106,4 @@ def write_tensors(folder, tensors):
 def write_safetensors(folder, path):
     """Makes the safetensors file that tensors.json of the folder describes."""
     tensors = json.loads((folder / "tensors.json").read_text())["tensors"]
-    save_file({tensor["name"]: weights(**tensor) for tensor in tensors}, path, metadata={"format": "pt"})
+    save_file({row["name"]: tensor(**row) for row in tensors}, path, metadata={"format": "pt"})

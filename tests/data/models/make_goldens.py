@@ -25,6 +25,7 @@ import golden_encoder_adapters  # noqa: E402
 import golden_encoders  # noqa: E402
 import golden_families  # noqa: E402
 import golden_pooling  # noqa: E402
+import golden_quantized  # noqa: E402
 import golden_refusals  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent
@@ -40,6 +41,7 @@ def main(names):
     golden_checkpoints.write_all(FOLDER / "checkpoints", names)
     golden_adapters.write_all(FOLDER / "adapters", FOLDER / "checkpoints", names)
     golden_families.write_all(FOLDER, names)
+    golden_quantized.write_all(FOLDER, names)
     golden_encoders.write_all(FOLDER / "encoders", names)
     golden_encoder_adapters.write_all(FOLDER / "encoder_adapters", FOLDER, names)
     if not names or golden_pooling.CHECKPOINT in names:

@@ -1,0 +1,317 @@
+"""Quantized generators in quantized/: config.json as the programs that quantize write it, tensors.json in place of the tensors, and goldens
+of the dequantized model. The readers here are written from the formats' descriptions; `python golden_quantized.py` compares them with
+compressed-tensors and bitsandbytes, if these are installed."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy
+import torch
+import transformers
+
+import golden_cases
+import golden_families
+import golden_weights
+from golden_weights import SQRT3, rounded
+
+LENGTHS = (4, 11)
+LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj")
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+class Tensors:
+    """The tensors of a checkpoint as tensors.json lists them."""
+
+    def __init__(self):
+        self.rows = []
+
+    def spread(self, name, shape, offset, scale, dtype="F32"):
+        return self._add({"name": name, "shape": shape, "offset": offset, "scale": rounded(scale), "dtype": dtype})
+
+    def bits(self, name, shape, dtype):
+        return self._add({"name": name, "shape": shape, "dtype": dtype, "bits": True})
+
+    def values(self, name, shape, dtype, values):
+        return self._add({"name": name, "shape": shape, "dtype": dtype, "values": values})
+
+    def _add(self, row):
+        self.rows.append(row)
+        return golden_weights.tensor(**row)
+
+
+def unpacked(words, bits):
+    """The codes of each word, the lowest bits first: [..., n] -> [..., n * 32 / bits]."""
+    words = words.numpy().astype(numpy.uint32)
+    shifts = numpy.arange(0, 32, bits, dtype=numpy.uint32)
+    codes = (words[..., None] >> shifts) & numpy.uint32(2**bits - 1)
+    return torch.from_numpy(codes.reshape(*words.shape[:-1], -1).astype(numpy.int32))
+
+
+def decoded(codes, zeros, scales, group_of):
+    """codes [out, in]; zeros, scales [out, groups]; all float32: the difference is exact, the product is rounded once."""
+    return (codes.float() - zeros.float()[:, group_of]) * scales.float()[:, group_of]
+
+
+def step_of(inputs, bits):
+    """Scales around which codes that are drawn evenly give weights of a standard deviation of 1.3 / sqrt(inputs)."""
+    return 1.3 * SQRT3 / inputs**0.5 / 2 ** (bits - 1)
+
+
+def gptq(config, tensors, path, outputs, inputs):
+    bits, group = config["bits"], config["group_size"]
+    per_word = 32 // bits
+    group = inputs if group == -1 else group
+    groups = -(-inputs // group)
+    words = tensors.bits(path + ".qweight", [inputs // per_word, outputs], "I32")
+    zero_words = tensors.bits(path + ".qzeros", [groups, outputs // per_word], "I32")
+    if config["sym"]:
+        stored = 2 ** (bits - 1) - (config.get("checkpoint_format", "gptq") == "gptq")
+        word = sum(stored << shift for shift in range(0, 32, bits))
+        tensors.rows.pop()
+        zero_words = tensors.values(path + ".qzeros", list(zero_words.shape), "I32", [word - 2**32 if word >= 2**31 else word])
+    step = step_of(inputs, bits)
+    scales = tensors.spread(path + ".scales", [groups, outputs], step, 0.4 * step, "F16")
+    group_of = torch.arange(inputs) // group
+    if config["desc_act"]:
+        # As if inputs had been ordered by how much they matter.
+        group_of = torch.tensor([(i * 7 + 3) % inputs // group for i in range(inputs)])
+        tensors.values(path + ".g_idx", [inputs], "I32", group_of.tolist())
+    codes = unpacked(words.T.contiguous(), bits)
+    zeros = unpacked(zero_words, bits).T
+    if config.get("checkpoint_format", "gptq") == "gptq":
+        zeros = (zeros + 1) & (2**bits - 1)
+    return decoded(codes, zeros, scales.T, group_of)
+
+
+def awq(config, tensors, path, outputs, inputs):
+    group = inputs if config["group_size"] == -1 else config["group_size"]
+    groups = inputs // group
+    order = [eight + AWQ_ORDER.index(i) for eight in range(0, outputs, 8) for i in range(8)]
+    codes = unpacked(tensors.bits(path + ".qweight", [inputs, outputs // 8], "I32"), 4)[:, order].T
+    if config["zero_point"]:
+        zeros = unpacked(tensors.bits(path + ".qzeros", [groups, outputs // 8], "I32"), 4)[:, order].T
+    else:
+        zeros = torch.full((outputs, groups), 8)
+    step = step_of(inputs, 4)
+    scales = tensors.spread(path + ".scales", [groups, outputs], step, 0.4 * step, "F16")
+    return decoded(codes, zeros, scales.T, torch.arange(inputs) // group)
+
+
+def weights_of(config):
+    return next(iter(config["config_groups"].values()))["weights"]
+
+
+def spread_scales(config, tensors, name, outputs, inputs, step, dtype):
+    """Scales per tensor, output, group of an output, or block; returned as [out, groups] with the group of each input."""
+    block, group = config.get("weight_block_size"), None
+    strategy = "block" if block else "tensor"
+    if "config_groups" in config:
+        weights = weights_of(config)
+        strategy, group, block = weights["strategy"], weights.get("group_size"), weights.get("block_structure")
+    if strategy == "block":
+        scales = tensors.spread(name, [-(-outputs // block[0]), -(-inputs // block[1])], step, 0.4 * step, dtype).float()
+        return scales[torch.arange(outputs) // block[0]], torch.arange(inputs) // block[1]
+    if strategy == "group":
+        return tensors.spread(name, [outputs, -(-inputs // group)], step, 0.4 * step, dtype), torch.arange(inputs) // group
+    if strategy == "channel":
+        return tensors.spread(name, [outputs, 1], step, 0.4 * step, dtype), torch.zeros(inputs, dtype=torch.long)
+    return tensors.spread(name, [1], step, 0.4 * step, dtype).expand(outputs, 1), torch.zeros(inputs, dtype=torch.long)
+
+
+def packed(config, tensors, path, outputs, inputs):
+    weights = weights_of(config)
+    bits = weights["num_bits"]
+    per_word = 32 // bits
+    codes = unpacked(tensors.bits(path + ".weight_packed", [outputs, -(-inputs // per_word)], "I32"), bits)[:, :inputs]
+    scales, group_of = spread_scales(config, tensors, path + ".weight_scale", outputs, inputs, step_of(inputs, bits), "BF16")
+    zeros = torch.full(scales.shape, 2 ** (bits - 1))
+    if not weights["symmetric"]:
+        words = tensors.bits(path + ".weight_zero_point", [-(-outputs // per_word), scales.shape[1]], "I32")
+        zeros = unpacked(words.T.contiguous(), bits).T[:outputs]
+    if weights.get("actorder") == "group":
+        group_of = torch.tensor([(i * 7 + 3) % inputs // weights["group_size"] for i in range(inputs)])
+        tensors.values(path + ".weight_g_idx", [inputs], "I32", group_of.tolist())
+    tensors.values(path + ".weight_shape", [2], "I64", [outputs, inputs])
+    return decoded(codes, zeros, scales, group_of)
+
+
+def integers(config, tensors, path, outputs, inputs):
+    codes = tensors.bits(path + ".weight", [outputs, inputs], "I8")
+    scales, group_of = spread_scales(config, tensors, path + ".weight_scale", outputs, inputs, step_of(inputs, 8), "BF16")
+    return decoded(codes, torch.zeros_like(scales), scales, group_of)
+
+
+def floats(config, tensors, path, outputs, inputs):
+    codes = tensors.bits(path + ".weight", [outputs, inputs], "F8_E4M3")
+    is_blocks = "weight_block_size" in config
+    step = 1.3 / inputs**0.5 / 100
+    scales, group_of = spread_scales(config, tensors, path + (".weight_scale_inv" if is_blocks else ".weight_scale"), outputs, inputs, step,
+                                     "F32" if is_blocks else "BF16")  # fmt: skip
+    if not is_blocks:
+        tensors.values(path + ".input_scale", [1], "F32", [0.5])
+    return decoded(codes, torch.zeros_like(scales), scales, group_of)
+
+
+NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+       -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434,
+       0.5626170039176941, 0.7229568362236023, 1.0)  # fmt: skip
+FP4 = (0.0, 0.005208333333333333, 0.6666666666666666, 1.0, 0.3333333333333333, 0.5, 0.16666666666666666, 0.25, -0.0, -0.005208333333333333,
+       -0.6666666666666666, -1.0, -0.3333333333333333, -0.5, -0.16666666666666666, -0.25)  # fmt: skip
+
+
+def blocks(config, tensors, path, outputs, inputs):
+    kind, size, nested_size = config["bnb_4bit_quant_type"], 64, 256
+    count = -(-outputs * inputs // size)
+    octets = tensors.bits(path + ".weight", [outputs * inputs // 2, 1], "U8").reshape(-1, 1)
+    codes = torch.cat([octets >> 4, octets & 15], 1).reshape(-1).long()
+    table = tensors.values(path + ".weight.quant_map", [16], "F32", list(NF4 if kind == "nf4" else FP4))
+    state = {"quant_type": kind, "blocksize": size, "dtype": "bfloat16", "shape": [outputs, inputs]}
+    step = 2.2 / inputs**0.5
+    if config["bnb_4bit_use_double_quant"]:
+        state |= {"nested_blocksize": nested_size, "nested_dtype": "float32", "nested_offset": step}
+        stored = tensors.bits(path + ".weight.absmax", [count], "U8").long()
+        largest = tensors.spread(path + ".weight.nested_absmax", [-(-count // nested_size)], 0.4 * step, 0.1 * step)
+        nested_map = tensors.spread(path + ".weight.nested_quant_map", [256], 0, 1.0)
+        absmax = nested_map[stored] * largest[torch.arange(count) // nested_size] + torch.tensor(state["nested_offset"])
+    else:
+        absmax = tensors.spread(path + ".weight.absmax", [count], step, 0.4 * step)
+    text = json.dumps(state).encode()
+    tensors.values(f"{path}.weight.quant_state.bitsandbytes__{kind}", [len(text)], "U8", list(text))
+    return (table[codes] * absmax[torch.arange(outputs * inputs) // size]).reshape(outputs, inputs)
+
+
+def rows(config, tensors, path, outputs, inputs):
+    codes = tensors.bits(path + ".weight", [outputs, inputs], "I8")
+    largest = tensors.spread(path + ".SCB", [outputs], 127 * step_of(inputs, 8), 50 * step_of(inputs, 8))
+    tensors.values(path + ".weight_format", [], "U8", [0])
+    return decoded(codes, torch.zeros(outputs, 1), (largest / 127.0)[:, None], torch.zeros(inputs, dtype=torch.long))
+
+
+def compressed_config(format, weights, activations=None):
+    group = {"targets": ["Linear"], "weights": {"dynamic": False, "observer": "minmax", "symmetric": True, "block_structure": None,
+             "group_size": None, "actorder": None, **weights}, "input_activations": activations, "output_activations": None}  # fmt: skip
+    return {"quant_method": "compressed-tensors", "format": format, "config_groups": {"group_0": group}, "ignore": ["lm_head"],
+            "kv_cache_scheme": None, "quantization_status": "compressed", "global_compression_ratio": None, "sparsity_config": {},
+            "transform_config": {}, "version": "0.11.0"}  # fmt: skip
+
+
+def int_weights(bits, strategy, **keys):
+    return {"num_bits": bits, "type": "int", "strategy": strategy, **keys}
+
+
+BY_TOKEN = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True, "group_size": None}
+
+
+def bitsandbytes_config(kind, nested):
+    return {"quant_method": "bitsandbytes", "load_in_4bit": kind != "int8", "load_in_8bit": kind == "int8", "_load_in_4bit": kind != "int8",
+            "_load_in_8bit": kind == "int8", "bnb_4bit_quant_type": kind, "bnb_4bit_use_double_quant": nested,
+            "bnb_4bit_compute_dtype": "bfloat16", "bnb_4bit_quant_storage": "uint8", "llm_int8_threshold": 6.0,
+            "llm_int8_skip_modules": None, "llm_int8_has_fp16_weight": False, "llm_int8_enable_fp32_cpu_offload": False}  # fmt: skip
+
+
+def gptq_config(bits=4, group_size=16, desc_act=False, sym=True, **keys):
+    return {"quant_method": "gptq", "bits": bits, "group_size": group_size, "desc_act": desc_act, "sym": sym, "lm_head": False,
+            "damp_percent": 0.01, "true_sequential": True, "model_name_or_path": None, **keys}  # fmt: skip
+
+
+def awq_config(**keys):
+    return {"quant_method": "awq", "bits": 4, "group_size": 16, "version": "gemm", "zero_point": True, "modules_to_not_convert": None,
+            **keys}  # fmt: skip
+
+
+def llama(**keys):
+    return golden_families.decoder(48, 4, 2, intermediate_size=80, **keys)
+
+
+LLAMA, PHI3 = "LlamaForCausalLM", "Phi3ForCausalLM"
+# name -> (class, config, reader of a linear module, quantization_config, modules left unquantized)
+CHECKPOINTS = {
+    "gptq": (LLAMA, llama(), gptq, gptq_config(), ()),
+    "gptq-desc-act": (LLAMA, llama(), gptq, gptq_config(desc_act=True, sym=False), ()),
+    "gptq-8bit": (LLAMA, llama(), gptq, gptq_config(8, -1, sym=False, checkpoint_format="gptq_v2"), ("layers.1.mlp.down_proj",)),
+    "gptq-8bit-sym": (LLAMA, llama(), gptq, gptq_config(8, 8), ()),
+    "gptq-fused": (PHI3, golden_families.decoder(48, 4, 2, intermediate_size=40), gptq, gptq_config(sym=False, group_size=-1), ()),
+    "awq": (LLAMA, llama(), awq, awq_config(), ("layers.0.self_attn.k_proj",)),
+    "awq-no-zeros": (LLAMA, llama(tie_word_embeddings=True), awq, awq_config(zero_point=False, group_size=-1), ()),
+    "compressed-w4": (LLAMA, llama(), packed, compressed_config("pack-quantized", int_weights(4, "group", group_size=16)), ()),
+    "compressed-w4-zeros": (
+        LLAMA, llama(), packed,
+        compressed_config("pack-quantized", int_weights(4, "group", group_size=16, symmetric=False, actorder="group")), ()),
+    "compressed-w8": (LLAMA, llama(), packed, compressed_config("pack-quantized", int_weights(8, "channel")), ()),
+    "compressed-w8a8": (LLAMA, llama(), integers, compressed_config("int-quantized", int_weights(8, "channel"), BY_TOKEN), ()),
+    "compressed-fp8": (
+        LLAMA, llama(), floats,
+        compressed_config("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"},
+                          {"num_bits": 8, "type": "float", "dynamic": False, "strategy": "tensor"}),
+        ("layers.1.self_attn.o_proj",)),
+    "fp8-blocks": (
+        LLAMA, llama(), floats,
+        {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [32, 16],
+         "modules_to_not_convert": ["lm_head"]},
+        ()),
+    "bitsandbytes-nf4": (LLAMA, llama(), blocks, bitsandbytes_config("nf4", True), ()),
+    "bitsandbytes-fp4": (LLAMA, llama(), blocks, bitsandbytes_config("fp4", False), ("layers.0.mlp.up_proj",)),
+    "bitsandbytes-int8": (LLAMA, llama(), rows, bitsandbytes_config("int8", False), ()),
+}
+
+
+# name -> (quantization_config, words of the message)
+W4 = int_weights(4, "group", group_size=16)
+W8 = int_weights(8, "channel")
+REFUSED = {
+    "hqq": ({"quant_method": "hqq", "nbits": 4}, ["quantization_config.quant_method", "hqq", "gptq"]),
+    "gptq-3-bits": (gptq_config(3), ["quantization_config.bits = 3", "4 and 8 bits"]),
+    "gptq-dynamic": (gptq_config(dynamic={"-:.*down_proj": {}}), ["quantization_config.dynamic", "down_proj", "--quantize"]),
+    "gptq-marlin": (gptq_config(checkpoint_format="marlin"), ["checkpoint_format", "marlin", "gptq_v2"]),
+    "awq-gemv": (awq_config(version="gemv"), ["quantization_config.version", "gemv", "gemm"]),
+    "bitsandbytes-both": (
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": True}, ["load_in_4bit", "load_in_8bit"]),
+    "compressed-kv": (
+        {**compressed_config("pack-quantized", W4), "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, ["kv_cache_scheme", "--kv-dtype"]),
+    "compressed-static": (compressed_config("int-quantized", W8, {**BY_TOKEN, "dynamic": False}), ["dynamic"]),
+    "compressed-nvfp4": (compressed_config("nvfp4-pack-quantized", W4), ["format", "nvfp4-pack-quantized", "pack-quantized"]),
+    "compressed-sparse": (
+        {**compressed_config("int-quantized", W8), "sparsity_config": {"format": "sparse-24-bitmask"}}, ["sparse-24-bitmask", "dense"]),
+    "fp8-e5m2": ({"quant_method": "fp8", "fmt": "e5m2"}, ["quantization_config.fmt", "e5m2"]),
+}
+
+
+def digest(weight):
+    """Of the float32 elements [out, in], as tests compute it."""
+    value = golden_weights.FNV_OFFSET
+    for byte in weight.contiguous().numpy().tobytes():
+        value = (value ^ byte) * golden_weights.FNV_PRIME % 2**64
+    return f"{value:016x}"
+
+
+def write_checkpoint(folder, class_name, config, reader, quantization, left):
+    folder.mkdir(parents=True, exist_ok=True)
+    model_class = getattr(transformers, class_name)
+    model = model_class(model_class.config_class(**config))
+    with tempfile.TemporaryDirectory() as temporary:
+        model.save_pretrained(temporary)
+        saved = json.loads((Path(temporary) / "config.json").read_text())
+        shapes = golden_weights.shapes_of(Path(temporary) / "model.safetensors")
+    tensors, digests, state = Tensors(), {}, {}
+    for name, shape in shapes.items():
+        path = name.removesuffix(".weight")
+        if path.endswith(LINEAR) and not path.endswith(left or "-"):
+            state[name] = reader(quantization, tensors, path, *shape)
+            digests[path] = digest(state[name])
+        else:
+            state[name] = tensors.spread(name, shape, *golden_families.spread(name, shape, saved))
+    golden_weights.write_tensors(folder, tensors.rows)
+    saved["quantization_config"] = quantization
+    (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    model.tie_weights()
+    header = {"vocab_size": config["vocab_size"], "digests": digests}
+    golden_cases.write_goldens(folder, model, header, LENGTHS)
+
+
+def write_all(models, names):
+    for name, (class_name, config, reader, quantization, left) in CHECKPOINTS.items():
+        if not names or name in names:
+            write_checkpoint(models / "quantized" / name, class_name, dict(config), reader, dict(quantization), left)

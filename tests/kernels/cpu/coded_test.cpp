@@ -1,0 +1,169 @@
+// Weights in codes multiply as the weights that they decode to, bit for bit, whatever the kind of codes, the groups and the number of rows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "kernels/backend.h"
+#include "kernels/checkpoint_weights.h"
+#include "kernels/coded_weight.h"
+#include "kernels/cpu/isa.h"
+
+namespace lorry::kernels::testing {
+
+namespace {
+
+struct Shape {
+    CodeKind kind;
+    bool has_zeros;
+    std::int64_t out_features, in_features, group;
+    bool in_order = true;  // of the groups of inputs
+};
+
+// A weight drawn from a seed, as codes and as the numbers that they mean.
+struct Drawn {
+    Drawn(const Shape& shape, std::uint64_t seed) : out_features(shape.out_features), in_features(shape.in_features) {
+        std::mt19937_64 random(seed);
+        const auto number = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+        part.kind = shape.kind;
+        for (std::size_t i = 0; i < part.table.size(); ++i) part.table[i] = static_cast<float>(i) * 0.37F - 2.0F;
+        part.groups = (in_features + shape.group - 1) / shape.group;
+        for (std::int64_t i = 0; i < out_features * in_features; ++i) {
+            const int code = number(0, shape.kind == CodeKind::table ? 15 : 255);
+            codes.push_back(static_cast<std::uint8_t>(shape.kind == CodeKind::e4m3 && (code & 0x7F) == 0x7F ? 0 : code));
+        }
+        for (std::int64_t i = 0; i < out_features * part.groups; ++i) {
+            scales.push_back(static_cast<float>(number(1, 1000)) * (shape.kind == CodeKind::table ? 1e-4F : 1e-6F));
+            zeros.push_back(static_cast<std::int8_t>(number(-9, 15)));
+        }
+        for (std::int64_t i = 0; i < in_features; ++i)
+            group_of.push_back(static_cast<std::int32_t>((shape.in_order ? i : i * 7 % in_features) / shape.group));
+        part.codes = codes.data();
+        part.scales = scales.data();
+        part.group_of = group_of.data();
+        if (shape.has_zeros) part.zeros = zeros.data();
+        for (std::int64_t o = 0; o < out_features; ++o) {
+            for (std::int64_t i = 0; i < in_features; ++i) numbers.push_back(decoded(part, in_features, o, i));
+        }
+    }
+    WeightPart as_codes() const { return {.out_features = out_features, .in_features = in_features, .coded = &part}; }
+    WeightPart as_numbers() const { return {.data = numbers.data(), .out_features = out_features, .in_features = in_features}; }
+
+    std::int64_t out_features, in_features;
+    CodedPart part;
+    std::vector<std::uint8_t> codes;
+    std::vector<float> scales;
+    std::vector<std::int8_t> zeros;
+    std::vector<std::int32_t> group_of;
+    std::vector<float> numbers;
+};
+
+// Rows of normal numbers in a weight's input format.
+struct Inputs {
+    Inputs(Backend& backend, std::int64_t rows, std::int64_t columns, Format format) {
+        std::mt19937_64 random(static_cast<std::uint64_t>(rows * 31 + columns));
+        std::normal_distribution<float> normal;
+        matrix = {.format = format, .rows = rows, .columns = columns, .stride = backend.row_stride(format, columns)};
+        std::vector<std::byte> bytes(static_cast<std::size_t>(rows * matrix.stride) * bytes_of(format));
+        for (std::int64_t row = 0; row < rows; ++row) {
+            for (std::int64_t i = 0; i < columns; ++i) {
+                const float value = normal(random);
+                const Half half = to_bfloat16(value);
+                std::byte* const to = bytes.data() + static_cast<std::size_t>(row * matrix.stride + i) * bytes_of(format);
+                std::memcpy(to, format == Format::float32 ? static_cast<const void*>(&value) : &half, bytes_of(format));
+            }
+        }
+        buffer = backend.allocate(bytes.size());
+        backend.upload(buffer->data(), bytes);
+        matrix.data = buffer->data();
+    }
+    std::unique_ptr<Buffer> buffer;
+    Matrix matrix;
+};
+
+std::vector<float> product(Backend& backend, const PackedWeight& weight, const Matrix& in, bool gated) {
+    const std::int64_t columns = weight.out_features();
+    const auto bytes = static_cast<std::size_t>(in.rows * columns) * sizeof(float);
+    const auto sums = backend.allocate(bytes);
+    const auto out = backend.allocate(bytes);
+    const Matrix all{.data = sums->data(), .rows = in.rows, .columns = columns, .stride = columns};
+    std::vector<kernels::TokenId> tokens(static_cast<std::size_t>(in.rows));
+    std::vector<std::int32_t> positions(tokens.size());
+    std::vector<BlockId> blocks(static_cast<std::size_t>((in.rows + backend.block_size() - 1) / backend.block_size()));
+    for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<BlockId>(i);
+    const std::vector sequences = {StepSequence{.row_begin = 0, .row_count = in.rows, .position = 0, .blocks = blocks}};
+    const StepInputs step{.rows = in.rows, .tokens = tokens, .positions = positions, .sequences = sequences};
+    backend.begin_step(step);
+    std::vector<float> got(static_cast<std::size_t>(in.rows * (gated ? columns / 2 : columns)));
+    if (gated) {
+        const Matrix half{.data = out->data(), .rows = in.rows, .columns = columns / 2, .stride = columns / 2};
+        backend.activated_matmul({.gated = true, .out = half, .sums = all, .in = in, .weight = weight});
+        backend.read_back(std::as_writable_bytes(std::span(got)), out->data());
+    } else {
+        backend.matmul({.out = all, .in = in, .weight = weight});
+        backend.read_back(std::as_writable_bytes(std::span(got)), sums->data());
+    }
+    backend.finish_step();
+    return got;
+}
+
+class CodedWeights : public ::testing::TestWithParam<std::tuple<CpuIsa, Format>> {};
+
+// Pins: few rows decode in registers, many rows decode panels; both, and the fusion of gate and up, give the bits of decoded weights.
+TEST_P(CodedWeights, MultiplyAsTheWeightsThatTheyDecodeTo) {
+    const auto& [isa, weights] = GetParam();
+    if (!cpu::supported(isa)) GTEST_SKIP() << "this machine has no " << cpu::name_of(isa);
+    const auto backend = make_cpu_backend({.threads = 2, .isa = isa, .storage = {.weights = weights}});
+    // Where bfloat16 is widened, codes decode to float32, which numbers in bfloat16 do not keep.
+    const auto exact = make_cpu_backend({.threads = 2, .isa = isa, .storage = {.weights = Format::float32}});
+    for (const Shape& shape : {Shape{CodeKind::table, false, 70, 48, 16}, Shape{CodeKind::table, true, 96, 65, 32},
+                               Shape{CodeKind::table, true, 50, 64, 8, false}, Shape{CodeKind::integer, false, 48, 33, 33},
+                               Shape{CodeKind::integer, true, 64, 40, 5}, Shape{CodeKind::e4m3, false, 34, 70, 64}}) {
+        for (const bool gated : {false, true}) {
+            const Drawn first(shape, 5);
+            const Drawn second(shape, 6);
+            const std::vector codes = {first.as_codes(), second.as_codes()};
+            const std::vector numbers = {first.as_numbers(), second.as_numbers()};
+            const WeightRole role = gated ? WeightRole::gate_up : WeightRole::projection;
+            const auto coded = backend->pack_weight(codes, role);
+            const bool is_widened = coded->input_format() == Format::float32;
+            const auto plain = (is_widened ? *exact : *backend).pack_weight(numbers, role);
+            ASSERT_EQ(coded->input_format(), plain->input_format());
+            EXPECT_LT(coded->bytes(), plain->bytes());
+            for (const std::int64_t rows : {1, 2, 3, 9, 33, 300}) {
+                SCOPED_TRACE(fmt::format("{} outputs, {} inputs, groups of {}, {} rows{}", shape.out_features, shape.in_features,
+                                         shape.group, rows, gated ? ", gated" : ""));
+                const Inputs in(*backend, rows, shape.in_features, coded->input_format());
+                Backend& plain_backend = is_widened ? *exact : *backend;
+                EXPECT_EQ(product(*backend, *coded, in.matrix, gated), product(plain_backend, *plain, in.matrix, gated));
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, CodedWeights,
+                         ::testing::Combine(::testing::ValuesIn(cpu::all_isas), ::testing::Values(Format::float32, Format::bfloat16)),
+                         [](const auto& parameter) {
+                             return fmt::format("{}_{}", cpu::name_of(std::get<0>(parameter.param)), name_of(std::get<1>(parameter.param)));
+                         });
+
+// Pins: parts that mean different things by their codes cannot share panels; they are stored as numbers.
+TEST(CodedParts, WithDifferentMeaningsAreStoredAsNumbers) {
+    const auto backend = make_cpu_backend({.threads = 1, .isa = CpuIsa::scalar, .storage = {.weights = Format::float32}});
+    const Drawn nibbles({CodeKind::table, false, 24, 32, 16}, 1);
+    const Drawn bytes({CodeKind::integer, false, 24, 32, 16}, 2);
+    const std::vector mixed = {nibbles.as_codes(), bytes.as_codes()};
+    const std::vector numbers = {nibbles.as_numbers(), bytes.as_numbers()};
+    const auto coded = backend->pack_weight(mixed, WeightRole::projection);
+    const auto plain = backend->pack_weight(numbers, WeightRole::projection);
+    EXPECT_EQ(coded->bytes(), plain->bytes());
+    const Inputs in(*backend, 4, 32, Format::float32);
+    EXPECT_EQ(product(*backend, *coded, in.matrix, false), product(*backend, *plain, in.matrix, false));
+}
+
+}  // namespace
+
+}  // namespace lorry::kernels::testing
