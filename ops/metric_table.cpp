@@ -407,6 +407,27 @@ constexpr std::array ledger_rows = {
            .watch = "Check the disk of the ledger (setting `ledger`). The worker tries again by itself."},
 };
 
+constexpr std::array request_rows = {
+    Metric{.name = "lorry_requests_total",
+           .type = counter,
+           .unit = "requests",
+           .labels = {"url", "status"},
+           .value =
+               [](F f) {
+                   std::vector<Metric::Sample> samples;
+                   for (const auto& [of, count] : f.requests) samples.push_back({{of.first, std::to_string(of.second)}, number(count)});
+                   return samples;
+               },
+           .help = "Requests over HTTP that ended, by url (`other`: one that is not served) and status; 499: the client went away",
+           .watch = "Many of 429: raise `calls_max`, or send less. Many of 499: clients give up before their answers come."},
+    Metric{.name = "lorry_request_seconds",
+           .type = histogram,
+           .unit = "seconds",
+           .value = &Figures::request_time,
+           .help = "Time from a request's last byte to the end of its answer",
+           .watch = "The time that calls wait and run is in it; `lorry_job_seconds` has only the latter."},
+};
+
 constexpr std::array process_rows = {
     Metric{.name = "lorry_build_info",
            .type = gauge,
@@ -430,6 +451,7 @@ constexpr std::array groups = {
     MetricGroup{"Engine, KV cache and adapters", engine_rows},
     MetricGroup{"Kafka", kafka_rows},
     MetricGroup{"Ledger", ledger_rows},
+    MetricGroup{"Requests over HTTP (`lorry up`)", request_rows},
     MetricGroup{"Process", process_rows},
 };
 

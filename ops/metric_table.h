@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -45,6 +46,8 @@ struct Figures {
     TimeHistogram first_token_time;
     TimeHistogram output_token_time;
     TimeHistogram job_time;
+    std::map<std::pair<std::string, unsigned>, std::uint64_t> requests;  // over HTTP, by url and status
+    TimeHistogram request_time;
 
     // What the worker's parts last said of themselves.
     engine::EngineStats engine;

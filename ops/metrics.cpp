@@ -99,6 +99,12 @@ void Metrics::on_committed(std::size_t outcomes, std::chrono::microseconds took)
     figures_.commit_time.observe(seconds_of(took));
 }
 
+void Metrics::on_request(const std::string& url, unsigned status, std::chrono::microseconds took) {
+    const std::lock_guard lock(mutex_);
+    ++figures_.requests[{url, status}];
+    figures_.request_time.observe(seconds_of(took));
+}
+
 void Metrics::on_step(const engine::EngineStats& stats) {
     const std::lock_guard lock(mutex_);
     figures_.engine = stats;

@@ -1,5 +1,5 @@
 // The worker's metrics for Prometheus: an Observer of the pipeline that counts, and the text that /metrics serves. The rows are in
-// metric_table.h. Made by `lorry worker`.
+// metric_table.h. Made by `lorry worker` and `lorry up`.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace lorry::ops {
 
-// The worker's parts that are asked when a page is served. Either may be empty; it is called from the server's threads.
+// The worker's parts that are asked when a page is served. Either may be empty, as in `lorry up`; it is called from the server's threads.
 struct MetricSources {
     std::function<consumer::KafkaMember::Stats()> member;
     std::function<consumer::Ledger::Stats()> ledger;
@@ -32,6 +32,10 @@ public:
     void on_backlog(std::optional<std::int64_t> jobs) override;
     void on_oldest(const std::optional<consumer::OldestJob>& job) override;
 
+    // A request over HTTP was answered with a status, 499 if its client went away before. Any thread.
+    void on_request(const std::string& url, unsigned status, std::chrono::microseconds took);
+
+    static constexpr const char* content_type = "text/plain; version=0.0.4; charset=utf-8";  // of text()
     // The exposition format, version 0.0.4. Any thread.
     std::string text(const MetricSources& sources) const;
     // When the pipeline last polled its source: for /healthz. Any thread.

@@ -22,7 +22,7 @@ struct Bytes {
 };
 
 // Which commands take a setting as a flag. Every command accepts all keys in lorry.toml.
-enum class SettingScope : std::uint8_t { model, jobs, kafka, ledger, service };
+enum class SettingScope : std::uint8_t { model, jobs, calls, kafka, ledger, service, log };
 
 class Settings;
 
@@ -237,6 +237,22 @@ public:
                                                  .help = "a job that runs longer ends with the error request_timeout; 0: no limit",
                                                  .more = "The time counts from the job's first step, not from its arrival."});
 
+    // Calls over HTTP.
+    std::int64_t calls_max = row(&Settings::calls_max, 4096,
+                                 {.key = "calls_max",
+                                  .scope = SettingScope::calls,
+                                  .value = "N",
+                                  .minimum = 1,
+                                  .help = "calls over HTTP that wait or run; one more is answered with status 429",
+                                  .more = "Each takes a connection, and so a descriptor of the process."});
+    std::chrono::milliseconds call_timeout =
+        row(&Settings::call_timeout, std::chrono::milliseconds(600'000),
+            {.key = "call_timeout",
+             .scope = SettingScope::calls,
+             .value = "TIME",
+             .help = "how long a call over HTTP may wait and run; then it is cancelled and answered with status 504",
+             .more = "OpenAI's clients wait ten minutes as well."});
+
     // Kafka.
     std::string brokers = row(&Settings::brokers, "",
                               {.key = "brokers",
@@ -323,8 +339,8 @@ public:
                                 {.key = "log_level",
                                  .scope = SettingScope::service,
                                  .value = "debug|info|warn|error",
-                                 .help = "the lowest level that a worker logs to stderr",
-                                 .more = "`info` has two lines for each job."});
+                                 .help = "the lowest level that `worker` and `up` log to stderr",
+                                 .more = "`info` has two lines for each job of a worker, and one for each request of `lorry up`."});
 
 private:
     explicit Settings(std::vector<Setting>& rows) : rows_(&rows) {}

@@ -27,16 +27,19 @@ ROOMS = {
     "engine/text": [],
     "consumer": [],
     "consumer/file": [],
+    "consumer/memory": [],
     "consumer/kafka": [],
     "consumer/kafka/follow": [],
     "ops": [],
     "ops/bench": [],
     "ops/bench/experiments": [],
     "ops/client": [],
+    "ops/gateway": ["ops/http"],
     "ops/http": [],
     "ops/run": [],
+    "ops/up": ["ops/gateway", "ops/http", "ops/worker"],
     "ops/worker": ["ops/http"],
-    "ops/program": ["ops/bench", "ops/bench/experiments", "ops/client", "ops/run", "ops/worker"],
+    "ops/program": ["ops/bench", "ops/bench/experiments", "ops/client", "ops/gateway", "ops/run", "ops/up", "ops/worker"],
 }
 FOLDER_FILES_MAX = 50
 LEFT_OUT = {".git", ".deps", ".peers", ".cache", "build", "course", "target", "__pycache__"}

@@ -1,19 +1,22 @@
-// The server on Boost.Beast, one coroutine per connection. All coroutines run on one thread, so nothing here is locked. The pages' threads
-// meet it only in asio::post.
+// The server on Boost.Beast, one coroutine per connection. All coroutines run on one thread, so nothing here is locked; other threads meet
+// it only in post().
 #include "ops/http/server.h"
 
 #include <algorithm>
 #include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/experimental/parallel_group.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/chunk_encode.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
@@ -24,6 +27,7 @@
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -34,7 +38,10 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
-using Request = http::request_parser<http::empty_body>;
+using HeaderParser = http::request_parser<http::empty_body>;
+using BodyParser = http::request_parser<http::string_body>;
+using Response = http::response<http::string_body>;
+using Clock = std::chrono::steady_clock;
 
 constexpr auto as_result = asio::as_tuple(asio::use_awaitable);  // errors are values
 
@@ -42,97 +49,146 @@ constexpr auto as_result = asio::as_tuple(asio::use_awaitable);  // errors are v
 constexpr std::chrono::milliseconds accept_pause{100};
 // What a refused client may still send: closing at once would reset the connection, and the client might lose the answer (RFC 9112, 9.6).
 constexpr std::chrono::milliseconds linger_timeout{1'000};
+// At the end: for answers that are complete.
+constexpr std::chrono::milliseconds closing_patience{1'000};
 constexpr std::size_t linger_bytes = 64 * 1024;
+
+// From a whole request to the end of its answer.
+struct Exchange {
+    HttpRequestId id;
+    unsigned version = 11;
+    bool only_header = false;  // HEAD
+    bool keep_alive = false;
+    asio::steady_timer changed;  // expires when the answer is overdue, and is cancelled when one of the others changes
+
+    std::optional<HttpAnswer> answer;  // of a streamed one: what it begins with
+    bool is_stream = false;
+    std::string unsent;
+    bool has_ended = false;  // the answer is complete, but perhaps not written
+    bool is_dropped = false;
+};
 
 struct Connection {
     beast::tcp_stream stream;
     asio::ip::address address;
-    std::uint64_t progress = 0;  // grows with each step of any connection: the smallest was quiet for longest
+    beast::flat_buffer buffer;     // what came and was not used yet
+    std::uint64_t progress = 0;    // grows with each step of any connection: the smallest was quiet for longest
+    Exchange* exchange = nullptr;  // while there is one
+
+    bool waits() const { return exchange != nullptr && !exchange->has_ended; }
 };
 using Connections = std::list<Connection>;
-
-struct PageThread {
-    explicit PageThread(HttpPage served) : page(std::move(served)) {}
-    HttpPage page;
-    std::size_t waiting = 0;  // the network thread's
-    asio::thread_pool thread{1};
-};
 
 bool is_syntax_error(const beast::error_code& error) {
     return error.category() == http::make_error_code(http::error::bad_value).category() && error != http::error::end_of_stream &&
            error != http::error::partial_message;
 }
 
-// The answer to a request that no page gets to see.
-std::optional<HttpAnswer> refusal_of(const beast::error_code& error, const Request& request, const HttpLimits& limits) {
-    if (error == http::error::header_limit || error == http::error::buffer_overflow)
-        return HttpAnswer{.status = 431, .body = fmt::format("A request's header may have {} bytes.\n", limits.header_bytes)};
-    if (error) return HttpAnswer{.status = 400, .body = fmt::format("This is not an HTTP/1.1 request: {}.\n", error.message())};
-    const http::verb method = request.get().method();
-    if (method != http::verb::get && method != http::verb::head)
-        return HttpAnswer{.status = 405, .body = "Pages are read with GET or HEAD.\n"};
-    if (request.content_length().value_or(0) > 0 || request.get().count(http::field::transfer_encoding) > 0)
-        return HttpAnswer{.status = 413, .body = "A request for a page has no body.\n"};
-    return std::nullopt;
+std::string small_letters(std::string_view text) {
+    std::string small(text);
+    for (char& letter : small) {
+        if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter + ('a' - 'A'));
+    }
+    return small;
 }
 
-http::response<http::string_body> response_of(HttpAnswer answer, unsigned version, bool keep_alive) {
-    http::response<http::string_body> response(static_cast<http::status>(answer.status), version);
+HttpRequest request_of(const HeaderParser& parser) {
+    const auto& header = parser.get();
+    HttpRequest request{.method = header.method_string(), .target = header.target(), .fields = {}, .body = {}};
+    for (const auto& field : header) request.fields.emplace_back(small_letters(field.name_string()), field.value());
+    request.has_body = parser.content_length().value_or(0) > 0 || header.count(http::field::transfer_encoding) > 0;
+    return request;
+}
+
+Response response_of(HttpAnswer answer, unsigned version, bool keep_alive) {
+    // Of an older version, the end of the connection would go without saying, and some clients wait for it to be said.
+    Response response(static_cast<http::status>(answer.status), keep_alive ? version : 11);
     response.set(http::field::content_type, answer.type);
-    if (response.result() == http::status::method_not_allowed) response.set(http::field::allow, "GET, HEAD");
+    for (const auto& [name, value] : answer.fields) response.set(name, value);
     response.body() = std::move(answer.body);
     response.keep_alive(keep_alive);
-    response.prepare_payload();
     return response;
 }
 
 }  // namespace
 
+const std::string* HttpRequest::field(std::string_view name) const {
+    const auto place = std::ranges::find(fields, name, [](const HttpField& each) { return std::string_view(each.first); });
+    return place == fields.end() ? nullptr : &place->second;
+}
+
+std::size_t HttpRequest::count(std::string_view name) const {
+    return static_cast<std::size_t>(std::ranges::count(fields, name, [](const HttpField& each) { return std::string_view(each.first); }));
+}
+
 struct HttpServer::State {
-    explicit State(Options given);
-    ~State();
+    explicit State(const Options& given);
 
     void listen();
+    void stop();
     asio::awaitable<void> accept_clients();
     void start(tcp::socket socket);
-    void close_one();
+    bool close_one();
     asio::awaitable<void> serve(Connection& connection);
-    asio::awaitable<bool> serve_request(Connection& connection, beast::flat_buffer& buffer, std::chrono::milliseconds patience);
-    asio::awaitable<HttpAnswer> answer_of(std::string_view path);
-    asio::awaitable<HttpAnswer> ask(PageThread& page);
-    HttpAnswer make(const HttpPage& page) const;
+    asio::awaitable<bool> serve_request(Connection& connection, std::chrono::milliseconds patience);
+    std::optional<HttpAnswer> refusal_of(const beast::error_code& error, const HeaderParser& parser, const HttpRequest& request);
+    asio::awaitable<std::optional<HttpAnswer>> read_body(Connection& connection, HeaderParser& parser, HttpRequest& request);
+    asio::awaitable<bool> serve_whole(Connection& connection, HttpRequest request, unsigned version, bool keep_alive);
+    asio::awaitable<bool> converse(Connection& connection, Exchange& exchange);
+    asio::awaitable<bool> wait(Connection& connection, Exchange& exchange, bool watches);
+    asio::awaitable<bool> write(Connection& connection, Response response, bool only_header);
+    asio::awaitable<bool> write_begin(Connection& connection, Exchange& exchange);
+    asio::awaitable<bool> write_part(Connection& connection, Exchange& exchange);
+    asio::awaitable<bool> write_end(Connection& connection, const Exchange& exchange);
     asio::awaitable<void> linger(Connection& connection);
     void count_progress(Connection& connection) { connection.progress = ++progress; }
+    // Calls `change` with the exchange, if it is still there.
+    template <typename Change>
+    void change(HttpRequestId id, Change change);
 
-    const Options options;
+    HttpHandler& handler;
+    const HttpLimits limits;
+    const std::string host;
+    const std::uint16_t wanted_port;
     std::uint16_t port = 0;  // constant after construction
 
     // The network thread's.
     asio::io_context context{1};
     tcp::acceptor acceptor{context};
     asio::steady_timer pause{context};
+    asio::steady_timer closing{context};
     Connections connections;  // those that were closed stay until their coroutine has ended
     std::uint64_t progress = 0;
-    std::list<PageThread> pages;
+    HttpRequestId last_request = 0;
+    std::unordered_map<HttpRequestId, Exchange*> exchanges;
+    std::size_t bodies_bytes = 0;  // that bodies which are being read may come to have
 
     std::thread thread;
 };
 
-HttpServer::State::State(Options given) : options(std::move(given)) {
+HttpServer::State::State(const Options& given) : handler(given.handler), limits(given.limits), host(given.host), wanted_port(given.port) {
     listen();
     port = acceptor.local_endpoint().port();
-    for (const HttpPage& page : options.pages) pages.emplace_back(page);
-    asio::co_spawn(context, accept_clients(), [](const std::exception_ptr& failed) {
-        if (failed) std::rethrow_exception(failed);
-    });
-    thread = std::thread([this] { context.run(); });
 }
 
-HttpServer::State::~State() {
+void HttpServer::State::stop() {
+    if (!thread.joinable()) return;
     asio::post(context, [this] {
         acceptor.close();
         pause.cancel();
-        for (Connection& connection : connections) connection.stream.close();
+        for (Connection& connection : connections) {
+            if (connection.waits()) {
+                connection.exchange->is_dropped = true;
+                connection.exchange->changed.cancel();
+            } else if (connection.exchange == nullptr) {
+                connection.stream.close();
+            }
+        }
+        if (connections.empty()) return;
+        closing.expires_after(closing_patience);
+        closing.async_wait([this](const beast::error_code&) {
+            for (Connection& connection : connections) connection.stream.close();
+        });
     });
     thread.join();
 }
@@ -140,7 +196,7 @@ HttpServer::State::~State() {
 void HttpServer::State::listen() {
     beast::error_code error;
     tcp::resolver resolver(context);
-    const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
+    const auto found = resolver.resolve(host, std::to_string(wanted_port), tcp::resolver::passive, error);
     for (const auto& entry : found) {
         const tcp::endpoint endpoint = entry.endpoint();
         acceptor.close();
@@ -160,12 +216,12 @@ asio::awaitable<void> HttpServer::State::accept_clients() {
         const auto [stopped] = co_await acceptor.async_wait(tcp::acceptor::wait_read, as_result);
         if (stopped) co_return;
         const auto open = std::ranges::count_if(connections, [](Connection& each) { return each.stream.socket().is_open(); });
-        if (static_cast<std::size_t>(open) >= options.limits.connections) close_one();
+        const bool has_room = static_cast<std::size_t>(open) < limits.connections || close_one();
         beast::error_code error;
         tcp::socket socket(context);
         acceptor.accept(socket, error);
         if (!error) {
-            start(std::move(socket));
+            if (has_room) start(std::move(socket));
         } else if (error != asio::error::would_block && error != asio::error::connection_aborted) {
             // Mostly: the process has no descriptors left. One of our own makes room for the client that waits.
             close_one();
@@ -178,100 +234,245 @@ asio::awaitable<void> HttpServer::State::accept_clients() {
 void HttpServer::State::start(tcp::socket socket) {
     beast::error_code gone;
     const asio::ip::address address = socket.remote_endpoint(gone).address();
-    // Otherwise the end of a long page waits for the client's acknowledgement, for 40 ms.
+    // Otherwise the end of a long answer waits for the client's acknowledgement, for 40 ms.
     socket.set_option(tcp::no_delay(true), gone);
-    connections.push_back({.stream = beast::tcp_stream(std::move(socket)), .address = address});
+    connections.push_back(
+        {.stream = beast::tcp_stream(std::move(socket)), .address = address, .buffer = beast::flat_buffer(limits.header_bytes)});
     const auto place = std::prev(connections.end());
     count_progress(*place);
     // An exception, as for lack of memory, ends only this connection.
-    asio::co_spawn(context, serve(*place), [this, place](const std::exception_ptr&) { connections.erase(place); });
+    asio::co_spawn(context, serve(*place), [this, place](const std::exception_ptr&) {
+        connections.erase(place);
+        if (connections.empty()) closing.cancel();
+    });
 }
 
-void HttpServer::State::close_one() {
+// False if none could be closed.
+bool HttpServer::State::close_one() {
     std::map<asio::ip::address, std::int64_t> of_address;
-    std::vector<Connection*> open;
+    std::vector<Connection*> quiet;
     for (Connection& connection : connections) {
         if (!connection.stream.socket().is_open()) continue;
         ++of_address[connection.address];
-        open.push_back(&connection);
+        if (!connection.waits()) quiet.push_back(&connection);
     }
-    if (open.empty()) return;
+    if (quiet.empty()) return false;
     const auto order = [&](const Connection* each) { return std::pair(-of_address[each->address], each->progress); };
-    (*std::ranges::min_element(open, {}, order))->stream.close();
+    (*std::ranges::min_element(quiet, {}, order))->stream.close();
+    return true;
 }
 
 asio::awaitable<void> HttpServer::State::serve(Connection& connection) {
-    beast::flat_buffer buffer(options.limits.header_bytes);
-    std::chrono::milliseconds patience = options.limits.request_timeout;
-    while (co_await serve_request(connection, buffer, patience)) patience = options.limits.idle_timeout;
+    std::chrono::milliseconds patience = limits.request_timeout;
+    while (acceptor.is_open() && co_await serve_request(connection, patience)) patience = limits.idle_timeout;
     if (connection.stream.socket().is_open()) co_await linger(connection);
 }
 
 // Reads a request, whose first byte must come within `patience`, and answers it. False if the connection is to end.
-asio::awaitable<bool> HttpServer::State::serve_request(Connection& connection, beast::flat_buffer& buffer,
-                                                       std::chrono::milliseconds patience) {
+asio::awaitable<bool> HttpServer::State::serve_request(Connection& connection, std::chrono::milliseconds patience) {
     beast::tcp_stream& stream = connection.stream;
+    beast::flat_buffer& buffer = connection.buffer;
     if (buffer.size() == 0) {
         stream.expires_after(patience);
         const auto [ended, bytes] = co_await stream.async_read_some(buffer.prepare(buffer.max_size()), as_result);
         if (ended) co_return false;
         buffer.commit(bytes);
     }
-    stream.expires_after(options.limits.request_timeout);
-    Request request;
-    request.header_limit(static_cast<std::uint32_t>(options.limits.header_bytes));
-    request.body_limit(boost::none);  // refusal_of() looks at it
-    const auto [error, consumed] = co_await http::async_read_header(stream, buffer, request, as_result);
+    stream.expires_after(limits.request_timeout);
+    HeaderParser parser;
+    parser.header_limit(static_cast<std::uint32_t>(limits.header_bytes));
+    parser.body_limit(boost::none);  // refusal_of() and read_body() look at it
+    const auto [error, consumed] = co_await http::async_read_header(stream, buffer, parser, as_result);
     if (error && !is_syntax_error(error)) co_return false;
     count_progress(connection);
 
-    std::optional<HttpAnswer> answer = refusal_of(error, request, options.limits);
-    const bool keep_alive = !answer && request.get().keep_alive();
-    if (!answer) answer = co_await answer_of(request.get().target());
-    const http::response<http::string_body> response =
-        response_of(std::move(*answer), keep_alive ? request.get().version() : 11, keep_alive);
-    http::response_serializer<http::string_body> serializer(response);
-    stream.expires_after(options.limits.write_timeout);
-    const bool only_header = request.get().method() == http::verb::head;
-    const auto [failed, written] = only_header ? co_await http::async_write_header(stream, serializer, as_result)
-                                               : co_await http::async_write(stream, serializer, as_result);
-    count_progress(connection);
-    co_return !failed && keep_alive;
-}
-
-asio::awaitable<HttpAnswer> HttpServer::State::answer_of(std::string_view target) {
-    const std::string_view path = target.substr(0, target.find('?'));
-    const auto page = std::ranges::find(pages, path, [](const PageThread& each) { return std::string_view(each.page.path); });
-    if (page == pages.end()) co_return HttpAnswer{.status = 404, .body = "There is no such page.\n"};
-    co_return co_await ask(*page);
-}
-
-asio::awaitable<HttpAnswer> HttpServer::State::ask(PageThread& page) {
-    if (page.waiting == options.limits.waiting)
-        co_return HttpAnswer{.status = 503, .body = "Too many requests wait for this page; try again later.\n"};
-    ++page.waiting;
-    std::optional<HttpAnswer> answer;
-    asio::steady_timer ready(context, asio::steady_timer::time_point::max());
-    // Both outlive the page's work: this coroutine ends only with an answer.
-    asio::post(page.thread, [&] {
-        asio::post(context, [&, made = make(page.page)]() mutable {
-            answer = std::move(made);
-            ready.cancel();
-        });
-    });
-    while (!answer) co_await ready.async_wait(as_result);
-    --page.waiting;
-    co_return std::move(*answer);
-}
-
-// On the page's thread.
-HttpAnswer HttpServer::State::make(const HttpPage& page) const {
-    try {
-        return page.answer();
-    } catch (const std::exception& error) {
-        if (options.on_failure) options.on_failure(page.path, error.what());
-        return {.status = 500, .body = "The page could not be made; the log says why.\n"};
+    const bool only_header = parser.get().method() == http::verb::head;
+    const bool keep_alive = parser.get().keep_alive();
+    const unsigned version = parser.get().version();
+    HttpRequest request = request_of(parser);
+    std::optional<HttpAnswer> refused = refusal_of(error, parser, request);
+    if (!refused && request.has_body) {
+        refused = co_await read_body(connection, parser, request);
+        if (!refused && !stream.socket().is_open()) co_return false;
     }
+    if (refused) {
+        co_await write(connection, response_of(std::move(*refused), version, false), only_header);
+        co_return false;
+    }
+    co_return co_await serve_whole(connection, std::move(request), version, keep_alive);
+}
+
+// The answer to a request whose body is not read.
+std::optional<HttpAnswer> HttpServer::State::refusal_of(const beast::error_code& error, const HeaderParser& parser,
+                                                        const HttpRequest& request) {
+    if (error == http::error::header_limit || error == http::error::buffer_overflow)
+        return handler.refusal(431, fmt::format("A request's header may have {} bytes.", limits.header_bytes));
+    if (error) return handler.refusal(400, fmt::format("This is not an HTTP/1.1 request: {}.", error.message()));
+    if (auto refused = handler.refuse(request)) return refused;
+    if (request.count("transfer-encoding") > 0 && !parser.chunked())
+        return handler.refusal(501, "The only transfer encoding that is understood is chunked.");
+    const std::string* expected = request.field("expect");
+    if (expected != nullptr && small_letters(*expected) != "100-continue")
+        return handler.refusal(417, "The only expectation that is understood is 100-continue.");
+    const std::size_t bytes = parser.content_length() ? static_cast<std::size_t>(*parser.content_length()) : 0;
+    if (bytes > limits.body_bytes) return handler.refusal(413, fmt::format("A request's body may have {} bytes.", limits.body_bytes));
+    return std::nullopt;
+}
+
+// Returns a refusal, or fills in the request's body. Closes the connection if the client went away or was too slow.
+asio::awaitable<std::optional<HttpAnswer>> HttpServer::State::read_body(Connection& connection, HeaderParser& parser,
+                                                                        HttpRequest& request) {
+    beast::tcp_stream& stream = connection.stream;
+    // Of a body in chunks the size is not known.
+    const std::size_t bytes = parser.content_length() ? static_cast<std::size_t>(*parser.content_length()) : limits.body_bytes;
+    if (bodies_bytes + bytes > limits.bodies_bytes)
+        co_return handler.refusal(503, "Too many large requests are being read; try again later.");
+    bodies_bytes += bytes;
+    struct Reservation {
+        std::size_t& of;
+        std::size_t bytes;
+        ~Reservation() { of -= bytes; }
+    } const reservation{bodies_bytes, bytes};
+
+    stream.expires_after(limits.body_timeout);
+    if (request.count("expect") > 0) {
+        constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+        const auto [failed, written] = co_await asio::async_write(stream, asio::buffer(go_on), as_result);
+        if (failed) stream.close();
+    }
+    BodyParser whole(std::move(parser));
+    whole.body_limit(limits.body_bytes);
+    const auto [error, consumed] = co_await http::async_read(stream, connection.buffer, whole, as_result);
+    if (error == http::error::body_limit)
+        co_return handler.refusal(413, fmt::format("A request's body may have {} bytes.", limits.body_bytes));
+    if (error && is_syntax_error(error)) co_return handler.refusal(400, fmt::format("The body cannot be read: {}.", error.message()));
+    if (error) stream.close();
+    request.body = std::move(whole.get().body());
+    count_progress(connection);
+    co_return std::nullopt;
+}
+
+asio::awaitable<bool> HttpServer::State::serve_whole(Connection& connection, HttpRequest request, unsigned version, bool keep_alive) {
+    Exchange exchange{.id = ++last_request,
+                      .version = version,
+                      .only_header = request.method == "HEAD",
+                      .keep_alive = keep_alive,
+                      .changed = asio::steady_timer(
+                          context, limits.answer_timeout ? Clock::now() + *limits.answer_timeout : asio::steady_timer::time_point::max()),
+                      .answer = std::nullopt,
+                      .unsent = {}};
+    struct Registration {
+        State& state;
+        Connection& connection;
+        const HttpRequestId id;
+        ~Registration() {
+            state.exchanges.erase(id);
+            connection.exchange = nullptr;
+        }
+    } const registration{*this, connection, exchange.id};
+    exchanges.emplace(exchange.id, &exchange);
+    connection.exchange = &exchange;
+    handler.handle(exchange.id, std::move(request));
+    const bool goes_on = co_await converse(connection, exchange);
+    count_progress(connection);
+    if (!goes_on && !exchange.has_ended) handler.on_client_gone(exchange.id);
+    co_return goes_on&& keep_alive;
+}
+
+// Writes what the handler answers, as it comes. False if the connection is to end.
+asio::awaitable<bool> HttpServer::State::converse(Connection& connection, Exchange& exchange) {
+    bool watches = true;
+    while (!exchange.is_dropped) {
+        if (exchange.answer && !exchange.is_stream) {
+            co_return co_await write(connection, response_of(std::move(*exchange.answer), exchange.version, exchange.keep_alive),
+                                     exchange.only_header);
+        }
+        if (exchange.answer) {
+            if (!co_await write_begin(connection, exchange)) co_return false;
+        } else if (!exchange.unsent.empty()) {
+            if (!co_await write_part(connection, exchange)) co_return false;
+        } else if (exchange.has_ended) {
+            co_return co_await write_end(connection, exchange);
+        } else {
+            watches = co_await wait(connection, exchange, watches);
+        }
+    }
+    connection.stream.close();
+    co_return false;
+}
+
+// Until the exchange changes. `watches`: also until the client goes away, and keeps what it sends meanwhile; false on return: it has ended
+// its side, or has sent more than is kept.
+asio::awaitable<bool> HttpServer::State::wait(Connection& connection, Exchange& exchange, bool watches) {
+    const auto look = [&](const beast::error_code& ended) {
+        if (ended) return;
+        exchange.changed.expires_at(asio::steady_timer::time_point::max());
+        handler.on_overdue(exchange.id);
+    };
+    if (!watches) {
+        const auto [ended] = co_await exchange.changed.async_wait(as_result);
+        look(ended);
+        co_return false;
+    }
+    const auto [order, changed, readable] =
+        co_await asio::experimental::make_parallel_group(exchange.changed.async_wait(asio::deferred),
+                                                         connection.stream.socket().async_wait(tcp::socket::wait_read, asio::deferred))
+            .async_wait(asio::experimental::wait_for_one(), asio::use_awaitable);
+    if (order[0] == 0) {
+        look(changed);
+        co_return true;
+    }
+    beast::flat_buffer& buffer = connection.buffer;
+    const std::size_t room = buffer.max_size() - buffer.size();
+    if (room == 0) co_return false;
+    connection.stream.expires_after(limits.write_timeout);
+    const auto [ended, bytes] = co_await connection.stream.async_read_some(buffer.prepare(room), as_result);
+    buffer.commit(bytes);
+    if (!ended) co_return true;
+    handler.on_client_gone(exchange.id);
+    co_return false;
+}
+
+asio::awaitable<bool> HttpServer::State::write(Connection& connection, Response response, bool only_header) {
+    response.prepare_payload();
+    http::response_serializer<http::string_body> serializer(response);
+    connection.stream.expires_after(limits.write_timeout);
+    const auto [failed, written] = only_header ? co_await http::async_write_header(connection.stream, serializer, as_result)
+                                               : co_await http::async_write(connection.stream, serializer, as_result);
+    co_return !failed;
+}
+
+// A client of HTTP/1.0 knows no chunks: there the end of the connection is the end of the answer.
+asio::awaitable<bool> HttpServer::State::write_begin(Connection& connection, Exchange& exchange) {
+    const bool has_chunks = exchange.version >= 11;
+    const Response described = response_of(std::move(*exchange.answer), exchange.version, exchange.keep_alive && has_chunks);
+    exchange.answer.reset();
+    http::response<http::empty_body> response(described.base());
+    response.chunked(has_chunks);
+    http::response_serializer<http::empty_body> serializer(response);
+    connection.stream.expires_after(limits.write_timeout);
+    const auto [failed, written] = co_await http::async_write_header(connection.stream, serializer, as_result);
+    co_return !failed;
+}
+
+asio::awaitable<bool> HttpServer::State::write_part(Connection& connection, Exchange& exchange) {
+    const std::string part = std::exchange(exchange.unsent, {});
+    count_progress(connection);
+    connection.stream.expires_after(limits.write_timeout);
+    if (exchange.version < 11) {
+        const auto [failed, written] = co_await asio::async_write(connection.stream, asio::buffer(part), as_result);
+        co_return !failed;
+    }
+    const auto [failed, written] =
+        co_await asio::async_write(connection.stream, http::make_chunk(asio::const_buffer(part.data(), part.size())), as_result);
+    co_return !failed;
+}
+
+asio::awaitable<bool> HttpServer::State::write_end(Connection& connection, const Exchange& exchange) {
+    if (exchange.version < 11) co_return false;
+    connection.stream.expires_after(limits.write_timeout);
+    const auto [failed, written] = co_await asio::async_write(connection.stream, http::make_chunk_last(), as_result);
+    co_return !failed;
 }
 
 asio::awaitable<void> HttpServer::State::linger(Connection& connection) {
@@ -287,10 +488,60 @@ asio::awaitable<void> HttpServer::State::linger(Connection& connection) {
     connection.stream.close();
 }
 
-HttpServer::HttpServer(Options options) : state_(std::make_unique<State>(std::move(options))) {}
+template <typename Change>
+void HttpServer::State::change(HttpRequestId id, Change change) {
+    const auto place = exchanges.find(id);
+    if (place == exchanges.end()) return;
+    change(*place->second);
+    place->second->changed.cancel();
+}
 
-HttpServer::~HttpServer() = default;
+HttpServer::HttpServer(const Options& options) : state_(std::make_unique<State>(options)) {}
+
+HttpServer::~HttpServer() { stop(); }
+
+void HttpServer::start() {
+    State& state = *state_;
+    asio::co_spawn(state.context, state.accept_clients(), [](const std::exception_ptr& failed) {
+        if (failed) std::rethrow_exception(failed);
+    });
+    state.thread = std::thread([&state] { state.context.run(); });
+}
+
+void HttpServer::stop() { state_->stop(); }
 
 std::uint16_t HttpServer::port() const { return state_->port; }
+
+void HttpServer::post(std::function<void()> work) { asio::post(state_->context, std::move(work)); }
+
+void HttpServer::answer(HttpRequestId id, HttpAnswer answer) {
+    state_->change(id, [&](Exchange& exchange) {
+        exchange.answer = std::move(answer);
+        exchange.has_ended = true;
+    });
+}
+
+void HttpServer::begin(HttpRequestId id, HttpAnswer begin) {
+    state_->change(id, [&](Exchange& exchange) {
+        exchange.answer = std::move(begin);
+        exchange.is_stream = true;
+    });
+}
+
+void HttpServer::write(HttpRequestId id, std::string_view bytes) {
+    const std::size_t most = state_->limits.unsent_bytes;
+    state_->change(id, [&](Exchange& exchange) {
+        if (exchange.unsent.size() + bytes.size() > most) exchange.is_dropped = true;
+        if (!exchange.is_dropped) exchange.unsent += bytes;
+    });
+}
+
+void HttpServer::end(HttpRequestId id) {
+    state_->change(id, [](Exchange& exchange) { exchange.has_ended = true; });
+}
+
+void HttpServer::drop(HttpRequestId id) {
+    state_->change(id, [](Exchange& exchange) { exchange.is_dropped = true; });
+}
 
 }  // namespace lorry::ops

@@ -1,8 +1,8 @@
-// An HTTP/1.1 server for pages that strangers may ask for. It bounds what a client can take of the process: descriptors, memory and time.
-// Used by ops/worker/health_server.h.
+// An HTTP/1.1 server for strangers. It bounds what a client can take of the process: descriptors, memory and time. Used by ops/http/pages.h
+// and ops/gateway.
 //
-// One thread does all network work and never blocks. Each page has a thread of its own, so that a slow page or client delays no other page.
-// Requests are GET or HEAD. A request with a body is refused before its body is read; answers are not compressed.
+// One thread does all network work and calls an HttpHandler, which must not block. Answers are not compressed. Order: constructor, start(),
+// then any of the others; stop() before the handler ends.
 #pragma once
 
 #include <chrono>
@@ -10,31 +10,67 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lorry::ops {
+
+using HttpField = std::pair<std::string, std::string>;
+
+struct HttpRequest {
+    std::string method;             // "GET", as it was sent
+    std::string target;             // as it was sent: a path, mostly
+    std::vector<HttpField> fields;  // of the header; names in small letters
+    bool has_body = false;          // as its header says
+    std::string body;               // empty until all of it has come
+
+    // The first field of that name, in small letters; nullptr: there is none.
+    const std::string* field(std::string_view name) const;
+    std::size_t count(std::string_view name) const;
+};
 
 struct HttpAnswer {
     unsigned status = 200;
     std::string type = "text/plain; charset=utf-8";
     std::string body;
+    std::vector<HttpField> fields = {};  // further ones
 };
 
-struct HttpPage {
-    std::string path;
-    // Called on the page's thread, for one request at a time. An exception is answered with 500.
-    std::function<HttpAnswer()> answer;
+// Counts the requests of a server, from 1.
+using HttpRequestId = std::uint64_t;
+
+// What answers the requests. All calls come from the network's thread.
+class HttpHandler {
+public:
+    virtual ~HttpHandler() = default;
+    // A request whose header has come, and whose body has not. An answer refuses it, and the connection ends.
+    virtual std::optional<HttpAnswer> refuse(const HttpRequest& request) = 0;
+    // A whole request. HttpServer::answer(), or write() and end(), follow now or later.
+    virtual void handle(HttpRequestId id, HttpRequest request) = 0;
+    // The request has no answer yet, and its client has closed the connection, or only its own side of it. It may be called twice.
+    virtual void on_client_gone(HttpRequestId) {}
+    // answer_timeout is over. The answer, or the end of what was begun, must follow at once.
+    virtual void on_overdue(HttpRequestId) {}
+    // The server's own refusals: a text for people as an answer.
+    virtual HttpAnswer refusal(unsigned status, const std::string& text) = 0;
 };
 
 struct HttpLimits {
-    // Open at most. For one more, the server closes another: of the address with the most connections, the one that was quiet for longest.
+    // Open at most. For one more, the server closes another that waits for no answer: of the address with the most connections, the one
+    // that was quiet for longest. If all wait for answers, it closes the new one.
     std::size_t connections = 64;
-    std::size_t waiting = 16;                           // requests for one page that is slow; further ones are answered with 503
     std::size_t header_bytes = 8192;                    // of a request; 431 beyond
+    std::size_t body_bytes = 0;                         // of a request; 413 beyond
+    std::size_t bodies_bytes = std::size_t{256} << 20;  // of all requests that are being read; 503 beyond
+    std::size_t unsent_bytes = std::size_t{1} << 20;    // of a streamed answer: a client that reads more slowly is cut off
     std::chrono::milliseconds request_timeout{10'000};  // from a request's first byte, or the connection's start, to the end of its header
+    std::chrono::milliseconds body_timeout{60'000};     // from there to the end of its body
     std::chrono::milliseconds idle_timeout{120'000};    // from an answer to the next request
-    std::chrono::milliseconds write_timeout{10'000};    // for an answer
+    std::chrono::milliseconds write_timeout{10'000};    // for an answer, or for what there is of a streamed one
+    std::optional<std::chrono::milliseconds> answer_timeout;  // from a request's end to the end of its answer
 };
 
 class HttpServer {
@@ -42,20 +78,34 @@ public:
     struct Options {
         std::string host;        // a name or an address; "" listens on all
         std::uint16_t port = 0;  // 0: any free one
-        std::vector<HttpPage> pages;
+        HttpHandler& handler;
         HttpLimits limits = {};
-        // Called on the page's thread with the page that threw and the exception's message. May be empty.
-        std::function<void(const std::string& path, const std::string& reason)> on_failure = {};
     };
     // Descriptors that a server takes besides one for each connection: the listening socket and those of the event loop.
     static constexpr std::size_t descriptors_own = 4;
 
-    // Listens, and answers from now on. Throws std::system_error if it cannot listen there.
-    explicit HttpServer(Options options);
-    // Closes all connections; waits for pages that are being made.
+    // Listens. Throws std::system_error if it cannot listen there.
+    explicit HttpServer(const Options& options);
     ~HttpServer();
 
+    // Answers from now on.
+    void start();
+    // Closes all connections, those with complete answers after these are written, and calls the handler no more.
+    void stop();
     std::uint16_t port() const;
+
+    // Calls `work` on the network's thread, unless the server stops before. Any thread.
+    void post(std::function<void()> work);
+
+    // On the network's thread. They do nothing for a request whose connection has ended.
+    void answer(HttpRequestId id, HttpAnswer answer);
+    // A streamed answer: status and fields of `begin`, whose body is not sent; parts; and the end. The parts wait for the client in memory,
+    // limits.unsent_bytes at most: the connection of a client that reads more slowly is closed.
+    void begin(HttpRequestId id, HttpAnswer begin);
+    void write(HttpRequestId id, std::string_view bytes);
+    void end(HttpRequestId id);
+    // Closes the connection at once.
+    void drop(HttpRequestId id);
 
 private:
     struct State;

@@ -7,6 +7,7 @@ namespace lorry::ops {
 
 std::unique_ptr<Command> make_worker_command();
 std::unique_ptr<Command> make_run_command();
+std::unique_ptr<Command> make_up_command();
 std::unique_ptr<Command> make_check_model_command();
 std::unique_ptr<Command> make_bench_command();
 std::unique_ptr<Command> make_submit_command();
@@ -30,6 +31,8 @@ constexpr std::array commands = {
                "  lorry run mails.csv -o labelled.csv --model models/base --id mail_id --template prompt.txt --choices labels.txt\n"
                "  lorry run texts.csv.gz -o vectors.csv --model models/embedder --task embed --text body",
                make_run_command},
+    CommandRow{"up", "serve the OpenAI API on this machine, for trying out",
+               "  lorry up --model models/base --adapters models/adapters --port 8000", make_up_command},
     CommandRow{"check-model", "report on a model and its adapters: sizes, memory, problems",
                "  lorry check-model models/base --adapters models/adapters", make_check_model_command},
     CommandRow{"bench", "measure the engine on this machine",

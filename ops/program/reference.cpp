@@ -12,6 +12,7 @@
 
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/gateway/errors.h"
 #include "ops/metric_table.h"
 #include "schema/error_code.h"
 
@@ -86,9 +87,11 @@ const char* title_of(SettingScope scope) {
     switch (scope) {
         case SettingScope::model: return "The model and the device";
         case SettingScope::jobs: return "Jobs in flight";
+        case SettingScope::calls: return "Calls over HTTP";
         case SettingScope::kafka: return "Kafka";
         case SettingScope::ledger: return "The ledger";
         case SettingScope::service: return "The worker as a service";
+        case SettingScope::log: return "The log";
     }
     CHECK(false, "every scope has a title");
 }
@@ -215,6 +218,12 @@ std::string errors_page() {
                 "result: it goes to the dead letter topic, with the message in the header `__connect.errors.exception.message`.") +
         "\n| code | status | type | what happened, and what to do |\n|---|---|---|---|\n";
     for (const schema::ErrorCode code : schema::error_codes) page += line_of(code);
+    page += "\n## Errors of calls over HTTP\n\n" +
+            wrapped("A call over HTTP is answered with the status, and with the object `error` of the table above. A call that no job came "
+                    "of is answered with one of these ([ops/gateway/errors.cpp](../ops/gateway/errors.cpp)).") +
+            "\n| code | status | type | what happened, and what to do |\n|---|---|---|---|\n";
+    for (const GatewayError& error : gateway_errors())
+        page += fmt::format("| `{}` | {} | `{}` | {} |\n", error.code, error.status, error.type, error.help);
     return page;
 }
 

@@ -12,7 +12,7 @@ Health health_of(Phase phase, std::chrono::steady_clock::duration since_poll, co
         case Phase::running: break;
     }
     if (since_poll > poll_overdue) return {.ok = false, .state = "jobs are not polled"};
-    const std::vector<consumer::UnreadableRecord> unreadable = sources.member().unreadable;
+    const auto unreadable = sources.member ? sources.member().unreadable : std::vector<consumer::UnreadableRecord>();
     if (unreadable.empty()) return {.ok = true, .state = "running"};
     // A restart would not help, so the probe still gets 200.
     std::string state = "degraded";

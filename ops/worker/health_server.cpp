@@ -9,20 +9,19 @@
 
 #include "ops/command.h"
 #include "ops/event_log.h"
+#include "ops/metrics.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
 namespace {
 
-HttpServer::Options server_options(const HealthServer::Options& options) {
+PageServer::Options server_options(const HealthServer::Options& options) {
     const std::string& address = options.address;
     const std::size_t mark = address.rfind(':');
     const auto port = mark == std::string::npos ? std::nullopt : parse_integer(std::string_view(address).substr(mark + 1));
     if (!port || *port < 0 || *port > std::numeric_limits<std::uint16_t>::max())
         throw UsageError(fmt::format("--metrics-address {}: write HOST:PORT, or off", address));
-    const auto metrics = [page = options.metrics] {
-        return HttpAnswer{.type = "text/plain; version=0.0.4; charset=utf-8", .body = page()};
-    };
+    const auto metrics = [page = options.metrics] { return HttpAnswer{.type = Metrics::content_type, .body = page()}; };
     const auto health = [ask = options.health] {
         const Health answer = ask();
         return HttpAnswer{.status = answer.ok ? 200U : 503U, .body = answer.state + "\n"};

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "ops/http/server.h"
+#include "ops/http/pages.h"
 
 namespace lorry::ops {
 
@@ -27,7 +27,7 @@ public:
     int port() const { return server_.port(); }
 
 private:
-    HttpServer server_;
+    PageServer server_;
 };
 
 }  // namespace lorry::ops

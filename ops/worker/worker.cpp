@@ -95,8 +95,8 @@ void log_drained(const consumer::KafkaMember::Stats& stats) {
 class WorkerCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        configuration_.declare(app,
-                               {SettingScope::model, SettingScope::jobs, SettingScope::kafka, SettingScope::ledger, SettingScope::service});
+        configuration_.declare(app, {SettingScope::model, SettingScope::jobs, SettingScope::kafka, SettingScope::ledger,
+                                     SettingScope::service, SettingScope::log});
     }
     ExitCode run() override;
 

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "ops/http/server.h"
+#include "ops/http/pages.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/support/http_client.h"
 
@@ -23,19 +23,14 @@ constexpr std::string_view line_end = "\r\n";
 constexpr std::string_view header_end = "\r\n\r\n";
 constexpr std::size_t input_bytes_max = 32 << 10;  // the server reads so much of what follows a refused request
 
-const HttpServer& server() {
-    static const HttpServer running({.host = "127.0.0.1",
+const PageServer& server() {
+    static const PageServer running({.host = "127.0.0.1",
                                      .pages = {{.path = "/healthz", .answer = [] { return HttpAnswer{.body = "running\n"}; }},
                                                {.path = "/broken", .answer = []() -> HttpAnswer { throw std::runtime_error("no"); }}}});
     return running;
 }
 
-// A client at another address each time: an address has too few ports for all connections that ended lately.
-HttpClient connect() {
-    static unsigned number = 0;
-    ++number;
-    return HttpClient(server().port(), fmt::format("127.{}.{}.{}", 1 + (number >> 14) % 200, (number >> 7) % 128, 1 + number % 128));
-}
+HttpClient connect() { return HttpClient(server().port(), tests::next_address()); }
 
 bool is_visible(std::string_view text) {
     return std::ranges::all_of(text, [](char letter) { return letter > ' ' && letter <= '~'; });

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <stdexcept>
@@ -104,6 +105,12 @@ void HttpClient::end_sending() { shutdown(socket_, SHUT_WR); }
 std::string HttpClient::receive_all() {
     while (read_more()) continue;
     return std::exchange(received_, {});
+}
+
+std::string next_address() {
+    static std::atomic<unsigned> last = 0;
+    const unsigned number = ++last;
+    return fmt::format("127.{}.{}.{}", 1 + (number >> 14) % 200, (number >> 7) % 128, 1 + number % 128);
 }
 
 }  // namespace lorry::tests

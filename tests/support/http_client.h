@@ -43,4 +43,7 @@ private:
     std::string received_;
 };
 
+// Another of 127.0.0.0/8 each time, for very many connections: an address has too few ports for all that ended lately.
+std::string next_address();
+
 }  // namespace lorry::tests

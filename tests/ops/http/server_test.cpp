@@ -1,5 +1,5 @@
 // The HTTP server over real sockets: what it answers and refuses, and what clients that are slow, idle or many can take from others.
-#include "ops/http/server.h"
+#include "ops/http/pages.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -32,7 +32,7 @@ HttpPage page_of(const std::string& path, const std::string& body) {
     return {.path = path, .answer = [body] { return HttpAnswer{.body = body}; }};
 }
 
-HttpServer::Options options_of(std::vector<HttpPage> pages, HttpLimits limits = {}) {
+PageServer::Options options_of(std::vector<HttpPage> pages, HttpLimits limits = {}) {
     pages.push_back(page_of("/healthz", "running\n"));
     return {.host = "127.0.0.1", .pages = std::move(pages), .limits = limits};
 }
@@ -95,7 +95,7 @@ std::chrono::microseconds processor_time(int of) {
 }
 
 TEST(HttpServer, AnswersGetAndHeadOnOneConnection) {
-    const HttpServer server(options_of({page_of("/metrics", "a 1\n")}));
+    const PageServer server(options_of({page_of("/metrics", "a 1\n")}));
     HttpClient client(server.port());
     EXPECT_EQ(client.get("/metrics").body, "a 1\n");
     EXPECT_EQ(client.get("/metrics?name=a").body, "a 1\n");
@@ -115,7 +115,7 @@ TEST(HttpServer, AnswersGetAndHeadOnOneConnection) {
 
 // Pins: bodies of any size were read, and gzip bodies inflated: 1.5 MB became 2.4 GB.
 TEST(HttpServer, RefusesOtherMethodsAndBodiesWithoutReadingThem) {
-    const HttpServer server(options_of({}));
+    const PageServer server(options_of({}));
     for (const auto& [request, answer] : std::vector<std::pair<std::string, std::string>>{
              {"POST /healthz HTTP/1.1\r\n\r\n", "405 closed"},
              {"PUT /healthz HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", "405 closed"},
@@ -152,7 +152,7 @@ TEST(HttpServer, RefusesOtherMethodsAndBodiesWithoutReadingThem) {
 
 // Closing with bytes unread would reset the connection.
 TEST(HttpServer, LetsARefusedClientReadItsAnswer) {
-    const HttpServer server(options_of({}));
+    const PageServer server(options_of({}));
     HttpClient client(server.port());
     client.send("GET /healthz HTTP/1.1\r\nContent-Length: 20000\r\n\r\n" + std::string(20'000, 'x'));
     const auto reply = client.receive();
@@ -163,7 +163,7 @@ TEST(HttpServer, LetsARefusedClientReadItsAnswer) {
 }
 
 TEST(HttpServer, RefusesWhatIsNotHttp) {
-    const HttpServer server(options_of({}));
+    const PageServer server(options_of({}));
     for (const std::string& request : {
              std::string("\r\n\r\n"),
              std::string("hello\r\n\r\n"),
@@ -182,7 +182,7 @@ TEST(HttpServer, RefusesWhatIsNotHttp) {
 
 TEST(HttpServer, AnswersUncompressedWhateverIsAccepted) {
     const std::string body(100'000, 'x');
-    const HttpServer server(options_of({page_of("/metrics", body)}));
+    const PageServer server(options_of({page_of("/metrics", body)}));
     HttpClient client(server.port());
     client.send("GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n\r\n");
     const auto reply = client.receive();
@@ -192,7 +192,7 @@ TEST(HttpServer, AnswersUncompressedWhateverIsAccepted) {
 }
 
 TEST(HttpServer, BoundsTheHeader) {
-    const HttpServer server(options_of({}, {.header_bytes = 1000}));
+    const PageServer server(options_of({}, {.header_bytes = 1000}));
     const auto with_field = [](std::size_t bytes) { return "GET /healthz HTTP/1.1\r\na: " + std::string(bytes, 'x') + "\r\n\r\n"; };
     EXPECT_EQ(answer_to(server.port(), with_field(900)), "200");
     EXPECT_EQ(answer_to(server.port(), with_field(1'100)), "431 closed");
@@ -207,7 +207,7 @@ TEST(HttpServer, BoundsTheHeader) {
 TEST(HttpServer, AnswersAProbeAmong1100IdleConnectionsWithinItsDescriptors) {
     const DescriptorLimit enough(4096);
     const HttpLimits limits;
-    const HttpServer server(options_of({}, limits));
+    const PageServer server(options_of({}, limits));
     std::list<HttpClient> idle;
     HttpClient scraper(server.port(), "127.0.0.2");
     EXPECT_EQ(scraper.get("/healthz").status, 200);
@@ -231,13 +231,13 @@ TEST(HttpServer, TakesTheDescriptorsThatItSays) {
         return static_cast<std::size_t>(std::distance(begin(all), end(all)));
     };
     const std::size_t before = descriptors();
-    const HttpServer server(options_of({}));
+    const PageServer server(options_of({}));
     EXPECT_EQ(HttpClient(server.port()).get("/healthz").status, 200);
     EXPECT_LE(descriptors(), before + HttpServer::descriptors_own + 1);
 }
 
 TEST(HttpServer, ClosesTheConnectionThatWasQuietForLongest) {
-    const HttpServer server(options_of({}, {.connections = 3}));
+    const PageServer server(options_of({}, {.connections = 3}));
     HttpClient first(server.port());
     HttpClient second(server.port());
     HttpClient third(server.port());
@@ -251,7 +251,7 @@ TEST(HttpServer, ClosesTheConnectionThatWasQuietForLongest) {
 
 // Pins: two clients that did not read their page stopped /healthz, and a liveness probe would have killed the worker.
 TEST(HttpServer, AnswersWhileOthersReadOrWriteSlowly) {
-    const HttpServer server(options_of({page_of("/large", std::string(16'000'000, 'x'))}, {.request_timeout = 60s, .write_timeout = 60s}));
+    const PageServer server(options_of({page_of("/large", std::string(16'000'000, 'x'))}, {.request_timeout = 60s, .write_timeout = 60s}));
     std::list<HttpClient> slow;
     for (int i = 0; i < 8; ++i) {
         slow.emplace_back(server.port());
@@ -273,7 +273,9 @@ TEST(HttpServer, AnswersWhileAnotherPageIsSlow) {
                             release.wait();
                             return HttpAnswer{.body = "a 1\n"};
                         }};
-    const HttpServer server(options_of({slow}, {.waiting = 3}));
+    PageServer::Options options = options_of({slow});
+    options.waiting = 3;
+    const PageServer server(options);
     std::atomic<int> refused = 0;
     std::list<std::future<int>> statuses;
     for (int i = 0; i < 5; ++i) {
@@ -294,7 +296,7 @@ TEST(HttpServer, AnswersWhileAnotherPageIsSlow) {
 
 TEST(HttpServer, EndsConnectionsThatDoNothingForTooLong) {
     {
-        const HttpServer server(options_of({}, {.request_timeout = 20ms}));
+        const PageServer server(options_of({}, {.request_timeout = 20ms}));
         HttpClient silent(server.port());
         EXPECT_EQ(silent.wait_for_end(), 0U);
         HttpClient unfinished(server.port());
@@ -302,13 +304,13 @@ TEST(HttpServer, EndsConnectionsThatDoNothingForTooLong) {
         EXPECT_EQ(unfinished.wait_for_end(), 0U);
     }
     {
-        const HttpServer server(options_of({}, {.idle_timeout = 20ms}));
+        const PageServer server(options_of({}, {.idle_timeout = 20ms}));
         HttpClient idle(server.port());
         EXPECT_EQ(idle.get("/healthz").status, 200);
         EXPECT_EQ(idle.wait_for_end(), 0U);
     }
     {
-        const HttpServer server(options_of({page_of("/large", std::string(16'000'000, 'x'))}, {.write_timeout = 20ms}));
+        const PageServer server(options_of({page_of("/large", std::string(16'000'000, 'x'))}, {.write_timeout = 20ms}));
         HttpClient slow(server.port());
         EXPECT_EQ(slow.get("/healthz").status, 200);
         slow.send("GET /large HTTP/1.1\r\n\r\n");
@@ -318,7 +320,7 @@ TEST(HttpServer, EndsConnectionsThatDoNothingForTooLong) {
 }
 
 TEST(HttpServer, WaitsForADescriptorWithoutSpinning) {
-    const HttpServer server(options_of({}));
+    const PageServer server(options_of({}));
     std::optional<DescriptorLimit> limit(DescriptorLimit::lowest_free() + 1);
     HttpClient client(server.port());  // takes the last one
     client.send("GET /healthz HTTP/1.1\r\n\r\n");
@@ -333,7 +335,7 @@ TEST(HttpServer, WaitsForADescriptorWithoutSpinning) {
 }
 
 TEST(HttpServer, GivesUpAConnectionOfItsOwnWhenTheProcessHasNoDescriptors) {
-    const HttpServer server(options_of({}));
+    const PageServer server(options_of({}));
     HttpClient idle(server.port());
     EXPECT_EQ(idle.get("/healthz").status, 200);
     const DescriptorLimit limit(DescriptorLimit::lowest_free() + 1);
@@ -344,10 +346,10 @@ TEST(HttpServer, GivesUpAConnectionOfItsOwnWhenTheProcessHasNoDescriptors) {
 
 TEST(HttpServer, AnswersAFailingPageWith500) {
     const HttpPage failing{.path = "/metrics", .answer = []() -> HttpAnswer { throw std::runtime_error("the disk is full"); }};
-    HttpServer::Options options = options_of({failing});
+    PageServer::Options options = options_of({failing});
     std::string failure;
     options.on_failure = [&](const std::string& path, const std::string& reason) { failure = path + ": " + reason; };
-    const HttpServer server(options);
+    const PageServer server(options);
     HttpClient client(server.port());
     const HttpReply reply = client.get("/metrics");
     EXPECT_EQ(reply.status, 500);
@@ -364,7 +366,7 @@ TEST(HttpServer, EndsWhileClientsAreConnected) {
                       released.get_future().wait();
                       return HttpAnswer{};
                   }};
-    auto server = std::make_unique<HttpServer>(options_of({slow}));
+    auto server = std::make_unique<PageServer>(options_of({slow}));
     HttpClient idle(server->port());
     HttpClient unfinished(server->port());
     unfinished.send("GET /hea");
@@ -380,10 +382,10 @@ TEST(HttpServer, EndsWhileClientsAreConnected) {
 }
 
 TEST(HttpServer, SaysWhyItCannotListen) {
-    const HttpServer first(options_of({}));
+    const PageServer first(options_of({}));
     const auto reason = [](const std::string& host, std::uint16_t port) {
         try {
-            const HttpServer server({.host = host, .port = port});
+            const PageServer server({.host = host, .port = port});
             return std::string("none");
         } catch (const std::system_error& error) {
             return error.code().message();

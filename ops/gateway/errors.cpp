@@ -1,0 +1,58 @@
+// The table of the gateway's errors.
+#include "ops/gateway/errors.h"
+
+#include <algorithm>
+#include <array>
+
+#include "schema/check.h"
+#include "schema/json.h"
+
+namespace lorry::ops {
+namespace {
+
+using schema::Json;
+
+constexpr const char* wrong = "invalid_request_error";
+constexpr const char* failing = "server_error";
+
+constexpr std::array rows = {
+    GatewayError{400, "bad_request", wrong, "The request is not HTTP/1.1, or its header is not allowed. The message says what is wrong."},
+    GatewayError{403, "host_not_allowed", wrong,
+                 "The field `Host` names another machine: perhaps a page in a browser sent the request. Use an address or `localhost`."},
+    GatewayError{404, "unknown_url", wrong, "There is nothing at this url. Use one of those that the message names."},
+    GatewayError{405, "method_not_allowed", wrong, "The url takes another method; the field `Allow` names it."},
+    GatewayError{409, "cancelled", wrong, "The call was cancelled by somebody else. Send it again if it is still wanted."},
+    GatewayError{413, "payload_too_large", wrong, "The body has more bytes than `job_bytes_max` allows. Send less, or raise the setting."},
+    GatewayError{415, "unsupported_media_type", wrong,
+                 "The body is not sent as plain JSON. Send `Content-Type: application/json`, uncompressed."},
+    GatewayError{417, "expectation_failed", wrong, "`Expect` has another value than `100-continue`. Leave the field out."},
+    GatewayError{429, "too_many_calls", "rate_limit_error",
+                 "More calls wait than are allowed. Send the call again after the seconds that `Retry-After` gives."},
+    GatewayError{431, "header_too_large", wrong, "The header has too many bytes. Send fewer or shorter fields."},
+    GatewayError{500, "internal_error", failing, "The gateway could not make this answer. Its log says why."},
+    GatewayError{501, "unsupported_encoding", wrong, "The body is sent in a transfer encoding other than `chunked`. Use `chunked`."},
+    GatewayError{503, "unavailable", failing,
+                 "Nothing can run the call at the moment. Send it again after the seconds that `Retry-After` gives."},
+    GatewayError{
+        504, "request_timeout", failing,
+        "The call took longer than `call_timeout` or `job_timeout`, or waited beyond its deadline. Ask for less, or raise the setting."},
+};
+
+}  // namespace
+
+std::span<const GatewayError> gateway_errors() { return rows; }
+
+std::string gateway_error_body(unsigned status, const std::string& message) {
+    const auto row = std::ranges::find(rows, status, &GatewayError::status);
+    CHECK(row != rows.end(), "the status has a row");
+    return Json::object(
+               {{"error",
+                 Json::object({{"message", schema::repair_utf8(message)}, {"type", row->type}, {"param", nullptr}, {"code", row->code}})}})
+        .dump();
+}
+
+HttpAnswer gateway_error(unsigned status, const std::string& message) {
+    return {.status = status, .type = "application/json", .body = gateway_error_body(status, message)};
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,25 @@
+// The errors that the gateway itself answers with, one row for each status, in the shape of OpenAI's error object. Those of jobs are in
+// schema/error_code.h. Used by gateway.cpp and `lorry docs errors`.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "ops/http/server.h"
+
+namespace lorry::ops {
+
+struct GatewayError {
+    unsigned status;
+    const char* code;
+    const char* type;
+    const char* help;  // what happened and what to do, for docs/errors.md
+};
+// By status.
+std::span<const GatewayError> gateway_errors();
+
+// {"error":{"message","type","param","code"}}; the status has a row.
+std::string gateway_error_body(unsigned status, const std::string& message);
+HttpAnswer gateway_error(unsigned status, const std::string& message);
+
+}  // namespace lorry::ops

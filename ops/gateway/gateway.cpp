@@ -1,0 +1,255 @@
+// From requests to calls, and from events of calls to answers.
+#include "ops/gateway/gateway.h"
+
+#include <algorithm>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "ops/gateway/errors.h"
+#include "ops/gateway/host.h"
+#include "schema/codec.h"
+#include "schema/codec_error.h"
+
+namespace lorry::ops {
+namespace {
+
+using schema::Json;
+
+constexpr unsigned client_gone_status = 499;  // in reports, as nginx writes it
+constexpr const char* json_type = "application/json";
+constexpr const char* stream_type = "text/event-stream; charset=utf-8";
+
+std::string random_prefix() {
+    std::random_device random;
+    return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+std::string event_of(std::string_view data) { return fmt::format("data: {}\n\n", data); }
+
+HttpAnswer answer_of(const schema::JobError& error) {
+    return {.status = static_cast<unsigned>(error.status_code()), .type = json_type, .body = schema::error_body(error).dump()};
+}
+
+HttpAnswer with_retry(HttpAnswer answer, std::chrono::seconds after) {
+    answer.fields.emplace_back("Retry-After", std::to_string(after.count()));
+    return answer;
+}
+
+HttpAnswer answer_of(const consumer::CallRefusal& refusal) {
+    switch (refusal.kind) {
+        case consumer::CallRefusal::Kind::full:
+            return with_retry(gateway_error(429, "too many calls wait: send this one again later"), refusal.retry_after);
+        case consumer::CallRefusal::Kind::unavailable:
+            return with_retry(gateway_error(503, "nothing can run this call at the moment: send it again later"), refusal.retry_after);
+    }
+    CHECK(false, "each kind of refusal has an answer");
+}
+
+HttpAnswer answer_of(schema::BatchFailure failure, const std::string& id) {
+    switch (failure) {
+        case schema::BatchFailure::cancelled: return gateway_error(409, fmt::format("call {} was cancelled", id));
+        case schema::BatchFailure::expired:
+            return gateway_error(504, fmt::format("the deadline of call {} passed before it had ended", id));
+        case schema::BatchFailure::request_timeout: return gateway_error(504, fmt::format("call {} ran longer than job_timeout", id));
+    }
+    CHECK(false, "each failure has an answer");
+}
+
+HttpAnswer answer_of(const consumer::CallEnd& end, const std::string& id) {
+    if (const auto* refusal = std::get_if<consumer::CallRefusal>(&end)) return answer_of(*refusal);
+    if (const auto* failure = std::get_if<schema::BatchFailure>(&end)) return answer_of(*failure, id);
+    const auto& result = std::get<consumer::CallResult>(end);
+    return {.status = static_cast<unsigned>(result.status), .type = json_type, .body = result.body};
+}
+
+// "application/json", perhaps with parameters.
+bool is_json(const std::string* type) {
+    constexpr std::string_view wanted = "application/json";
+    if (type == nullptr) return false;
+    const std::string_view name = std::string_view(*type).substr(0, type->find_first_of("; \t"));
+    return std::ranges::equal(name, wanted, [](char one, char other) { return (one >= 'A' && one <= 'Z' ? one + 32 : one) == other; });
+}
+
+std::string url_of(const HttpRequest& request) {
+    const auto route = route_of(request.method, request.target);
+    if (!route) return "other";
+    if (const auto* call = std::get_if<CallRoute>(&*route)) return std::string(schema::row_of(call->endpoint).url);
+    if (std::holds_alternative<HealthRoute>(*route)) return "/healthz";
+    if (std::holds_alternative<MetricsRoute>(*route)) return "/metrics";
+    return "/v1/models";
+}
+
+}  // namespace
+
+Gateway::Gateway(Options options, consumer::CallBackend& backend)
+    : options_(std::move(options)),
+      backend_(backend),
+      id_prefix_(random_prefix()),
+      server_({.host = options_.host, .port = options_.port, .handler = *this, .limits = options_.limits}) {
+    server_.start();
+}
+
+Gateway::~Gateway() { server_.stop(); }
+
+std::string Gateway::next_id() { return fmt::format("call-{}-{}", id_prefix_, ++last_id_); }
+
+std::optional<HttpAnswer> Gateway::refuse(const HttpRequest& request) {
+    auto fault = find_fault(request);
+    if (!fault) return std::nullopt;
+    return reported({.id = next_id(), .method = schema::shortened(request.method, 16), .url = url_of(request)}, *std::move(fault));
+}
+
+std::optional<HttpAnswer> Gateway::find_fault(const HttpRequest& request) const {
+    if (request.count("host") != 1) return gateway_error(400, "a request has one field Host");
+    // A page in a browser can make its own name mean this machine, and send requests that the browser takes for its own.
+    if (!is_known_host(*request.field("host"), options_.host))
+        return gateway_error(403, "the field Host has to be an address or localhost: use one of them in the url");
+    const auto route = route_of(request.method, request.target);
+    if (!route) return route.error();
+    if (!std::holds_alternative<CallRoute>(*route)) {
+        if (request.has_body) return gateway_error(400, fmt::format("{} takes no body", request.method));
+        return std::nullopt;
+    }
+    // Forms in browsers cannot send this type to another site unasked.
+    if (!is_json(request.field("content-type"))) return gateway_error(415, "send the body as JSON, with Content-Type: application/json");
+    if (request.count("content-encoding") > 0) return gateway_error(415, "send the body as it is, without Content-Encoding");
+    return std::nullopt;
+}
+
+HttpAnswer Gateway::refusal(unsigned status, const std::string& text) {
+    HttpAnswer answer = gateway_error(status, text);
+    if (status == 503) answer = with_retry(std::move(answer), std::chrono::seconds(1));
+    return reported({.id = next_id(), .method = "", .url = "other"}, std::move(answer));
+}
+
+// The answer, with its request's id, after it was reported.
+HttpAnswer Gateway::reported(RequestReport report, HttpAnswer answer) const {
+    report.status = answer.status;
+    answer.fields.emplace_back("x-request-id", report.id);
+    if (options_.on_request) options_.on_request(report);
+    return answer;
+}
+
+void Gateway::handle(HttpRequestId id, HttpRequest request) {
+    const auto route = route_of(request.method, request.target);
+    CHECK(route, "refuse() lets only such requests pass");
+    RequestReport report{.id = next_id(), .method = request.method, .url = url_of(request)};
+    if (const auto* call = std::get_if<CallRoute>(&*route)) return start_call(id, std::move(report), *call, std::move(request.body));
+    answer(id, std::move(report), page(*route));
+}
+
+HttpAnswer Gateway::page(const Route& route) const {
+    if (std::holds_alternative<HealthRoute>(route)) return options_.health();
+    if (std::holds_alternative<MetricsRoute>(route)) return options_.metrics();
+    const std::vector<std::string> adapters = options_.adapters();
+    if (const auto* model = std::get_if<ModelRoute>(&route)) {
+        const bool is_known = model->id == options_.base_name || std::ranges::count(adapters, model->id) > 0;
+        if (is_known) return {.type = json_type, .body = model_object(model->id).dump()};
+        return answer_of({.code = schema::ErrorCode::model_not_found,
+                          .param = "model",
+                          .message = fmt::format("there is no model '{}': /v1/models lists them", schema::shortened(model->id))});
+    }
+    Json::Array models = {model_object(options_.base_name)};
+    for (const std::string& name : adapters) models.push_back(model_object(name));
+    return {.type = json_type, .body = Json::object({{"object", "list"}, {"data", std::move(models)}}).dump()};
+}
+
+Json Gateway::model_object(const std::string& name) const {
+    Json object = Json::object({{"id", name}, {"object", "model"}, {"created", options_.created}, {"owned_by", "lorry"}});
+    if (name != options_.base_name) object.set("parent", options_.base_name);
+    return object;
+}
+
+void Gateway::start_call(HttpRequestId request, RequestReport report, const CallRoute& route, std::string body) {
+    const auto parsed = Json::parse(body);
+    if (!parsed || !parsed->is_object()) {
+        const std::string what = body.empty() ? "is empty"
+                                 : parsed     ? fmt::format("is not an object, but {}", parsed->kind())
+                                              : parsed.error();
+        return answer(request, std::move(report),
+                      answer_of({.code = schema::ErrorCode::invalid_json,
+                                 .param = {},
+                                 .message = fmt::format("the request's body has to be a JSON object: {}", what)}));
+    }
+    const std::string id = report.id;
+    const auto [call, is_new] = calls_.emplace(id, OpenCall{.request = request, .report = std::move(report), .begin = Clock::now()});
+    CHECK(is_new, "ids are counted");
+    call_of_.emplace(request, id);
+    const auto refused =
+        backend_.submit({.id = id, .url = std::string(schema::row_of(route.endpoint).url), .body = std::move(body), .tenant = {}}, *this);
+    if (refused) finish(call, answer_of(*refused));
+}
+
+void Gateway::on_chunk(const std::string& id, std::string chunk) {
+    server_.post([this, id, chunk = std::move(chunk)] { take_chunk(id, chunk); });
+}
+
+void Gateway::on_end(const std::string& id, consumer::CallEnd end) {
+    server_.post([this, id, end = std::move(end)] { take_end(id, end); });
+}
+
+void Gateway::take_chunk(const std::string& id, const std::string& chunk) {
+    const auto place = calls_.find(id);
+    if (place == calls_.end()) return;
+    OpenCall& call = place->second;
+    // The status line waits for the first chunk, so that a refused call has its status.
+    if (!std::exchange(call.has_begun, true)) {
+        call.report.is_stream = true;
+        server_.begin(call.request,
+                      {.type = stream_type, .body = {}, .fields = {{"Cache-Control", "no-cache"}, {"x-request-id", call.report.id}}});
+    }
+    server_.write(call.request, event_of(chunk));
+}
+
+void Gateway::take_end(const std::string& id, const consumer::CallEnd& end) {
+    if (const auto place = calls_.find(id); place != calls_.end()) finish(place, answer_of(end, id));
+}
+
+// The end of a call: its answer, or the last event of its stream.
+void Gateway::finish(OpenCalls::iterator place, HttpAnswer last) {
+    OpenCall& call = place->second;
+    call.report.took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - call.begin);
+    if (call.has_begun) {
+        server_.write(call.request, event_of(last.status == 200 ? std::string("[DONE]") : std::move(last.body)));
+        server_.end(call.request);
+        call.report.status = last.status;
+        if (options_.on_request) options_.on_request(call.report);
+    } else {
+        answer(call.request, call.report, std::move(last));
+    }
+    forget(place);
+}
+
+void Gateway::answer(HttpRequestId request, RequestReport report, HttpAnswer answer) {
+    server_.answer(request, reported(std::move(report), std::move(answer)));
+}
+
+void Gateway::forget(OpenCalls::iterator place) {
+    call_of_.erase(place->second.request);
+    calls_.erase(place);
+}
+
+void Gateway::on_client_gone(HttpRequestId request) {
+    const auto id = call_of_.find(request);
+    if (id == call_of_.end()) return;
+    const auto call = calls_.find(id->second);
+    backend_.cancel(call->first);
+    RequestReport& report = call->second.report;
+    report.status = client_gone_status;
+    report.client_gone = true;
+    report.took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - call->second.begin);
+    if (options_.on_request) options_.on_request(report);
+    forget(call);
+    server_.drop(request);
+}
+
+void Gateway::on_overdue(HttpRequestId request) {
+    const auto id = call_of_.find(request);
+    if (id == call_of_.end()) return;
+    const auto call = calls_.find(id->second);
+    backend_.cancel(call->first);
+    finish(call, gateway_error(504, fmt::format("call {} took longer than call_timeout and was cancelled", call->first)));
+}
+
+}  // namespace lorry::ops

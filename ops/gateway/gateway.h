@@ -1,0 +1,99 @@
+// The OpenAI API over HTTP: checks requests, hands calls to a CallBackend, and answers with what comes back, whole or as an event stream.
+// Knows neither Kafka nor the engine. Made by `lorry up`.
+//
+// All state belongs to the network's thread, which HttpServer runs; the backend's events are passed to it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "consumer/call_backend.h"
+#include "ops/gateway/route.h"
+#include "ops/http/server.h"
+#include "schema/json.h"
+
+namespace lorry::ops {
+
+// How a request ended, for the log and the metrics: nothing of what the client sent but method and url.
+struct RequestReport {
+    std::string id;      // also the field x-request-id of the answer
+    std::string method;  // shortened
+    std::string url;     // "other" for one that is not served
+    unsigned status = 0;
+    bool client_gone = false;  // before the answer was complete
+    bool is_stream = false;
+    std::chrono::microseconds took{};  // from the request's last byte to the answer's last, as far as the gateway writes it
+};
+
+class Gateway final : HttpHandler, consumer::CallListener {
+public:
+    struct Options {
+        std::string host;          // to listen on; also a name that requests may give
+        std::uint16_t port = 0;    // 0: any free one
+        std::string base_name;     // of the base model
+        std::int64_t created = 0;  // of the models, in seconds since the epoch
+        HttpLimits limits = {};    // answer_timeout is call_timeout
+        // The names of adapters; called on the network's thread, as the next two are. They must be quick.
+        std::function<std::vector<std::string>()> adapters;
+        std::function<HttpAnswer()> health;
+        std::function<HttpAnswer()> metrics;
+        std::function<void(const RequestReport&)> on_request = {};  // on the network's thread; may be empty
+    };
+
+    // Listens, and answers from now on. Throws std::system_error if it cannot listen there. The backend outlives it and, when it is
+    // destroyed, sends no more events.
+    Gateway(Options options, consumer::CallBackend& backend);
+    ~Gateway() override;
+
+    std::uint16_t port() const { return server_.port(); }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    // A request that has no answer yet, and its call.
+    struct OpenCall {
+        HttpRequestId request = 0;
+        RequestReport report;
+        Clock::time_point begin;
+        bool has_begun = false;  // an event stream
+    };
+    using OpenCalls = std::unordered_map<std::string, OpenCall>;
+
+    // HttpHandler.
+    std::optional<HttpAnswer> refuse(const HttpRequest& request) override;
+    void handle(HttpRequestId id, HttpRequest request) override;
+    void on_client_gone(HttpRequestId id) override;
+    void on_overdue(HttpRequestId id) override;
+    HttpAnswer refusal(unsigned status, const std::string& text) override;
+    // CallListener: any thread.
+    void on_chunk(const std::string& id, std::string chunk) override;
+    void on_end(const std::string& id, consumer::CallEnd end) override;
+
+    std::optional<HttpAnswer> find_fault(const HttpRequest& request) const;
+    void start_call(HttpRequestId request, RequestReport report, const CallRoute& route, std::string body);
+    void take_chunk(const std::string& id, const std::string& chunk);
+    void take_end(const std::string& id, const consumer::CallEnd& end);
+    void finish(OpenCalls::iterator call, HttpAnswer answer);
+    void answer(HttpRequestId request, RequestReport report, HttpAnswer answer);
+    HttpAnswer reported(RequestReport report, HttpAnswer answer) const;
+    void forget(OpenCalls::iterator call);
+    HttpAnswer page(const Route& route) const;
+    schema::Json model_object(const std::string& name) const;
+    std::string next_id();
+
+    const Options options_;
+    consumer::CallBackend& backend_;
+    const std::string id_prefix_;  // differs from that of any other process
+    std::uint64_t last_id_ = 0;
+    OpenCalls calls_;                                         // by id
+    std::unordered_map<HttpRequestId, std::string> call_of_;  // by request
+    HttpServer server_;
+};
+
+}  // namespace lorry::ops

@@ -1,0 +1,28 @@
+// Which requests the gateway takes: what a method and a target mean. Used by gateway.cpp. A pure function.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "ops/http/server.h"
+#include "schema/endpoint.h"
+
+namespace lorry::ops {
+
+struct CallRoute {
+    schema::Endpoint endpoint;
+};
+struct ModelsRoute {};
+struct ModelRoute {
+    std::string id;
+};
+struct HealthRoute {};
+struct MetricsRoute {};
+using Route = std::variant<CallRoute, ModelsRoute, ModelRoute, HealthRoute, MetricsRoute>;
+
+// A target is a path, or a url with a host that is not looked at. Paths are compared as they are: nothing is unescaped but a model's name.
+// An error has status 404, or 405 with the field Allow.
+Expected<Route, HttpAnswer> route_of(std::string_view method, std::string_view target);
+
+}  // namespace lorry::ops

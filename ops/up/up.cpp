@@ -1,0 +1,153 @@
+// `lorry up`: the OpenAI API on this machine, for trying out: a gateway, a worker's pipeline and a queue between them in one process,
+// without Kafka. Called by the command table.
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <iostream>
+#include <memory>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "consumer/memory/memory_calls.h"
+#include "consumer/pipeline.h"
+#include "ops/adapter_folders.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/engine_setup.h"
+#include "ops/event_log.h"
+#include "ops/gateway/gateway.h"
+#include "ops/metrics.h"
+#include "ops/pipeline_setup.h"
+#include "ops/signals.h"
+#include "ops/units.h"
+#include "ops/worker/health.h"
+
+namespace lorry::ops {
+namespace {
+
+using consumer::Clock;
+
+constexpr const char* host = "127.0.0.1";
+// Besides those of calls: connections that are idle, files and the event loop.
+constexpr std::size_t descriptors_besides = 256;
+
+// How many connections the server may have. Raises the process's limit of descriptors as far as it may.
+std::size_t connections_of(const Settings& settings) {
+    const std::size_t wanted = static_cast<std::size_t>(settings.calls_max) + descriptors_besides;
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::system_error(errno, std::generic_category(), "RLIMIT_NOFILE");
+    limit.rlim_cur = std::min<rlim_t>(std::max<rlim_t>(limit.rlim_cur, wanted + descriptors_besides), limit.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &limit);  // if it fails, fewer connections are open at a time
+    return std::min(wanted, static_cast<std::size_t>(limit.rlim_cur) - std::min<std::size_t>(descriptors_besides, limit.rlim_cur / 2));
+}
+
+HttpLimits limits_of(const Settings& settings) {
+    return {.connections = connections_of(settings),
+            .header_bytes = std::size_t{16} << 10,
+            .body_bytes = settings.job_bytes_max.count,
+            .write_timeout = std::chrono::seconds(60),
+            .answer_timeout = settings.call_timeout};
+}
+
+HttpAnswer answer_of(const Health& health) { return {.status = health.ok ? 200U : 503U, .body = health.state + "\n"}; }
+
+// Neither prompts nor answers.
+void log_request(const RequestReport& report) {
+    log_event("request", {{"id", report.id},
+                          {"method", schema::repair_utf8(report.method)},
+                          {"url", report.url},
+                          {"status", static_cast<std::int64_t>(report.status)},
+                          {"seconds", static_cast<double>(report.took.count()) / 1e6},
+                          {"stream", report.is_stream},
+                          {"client_gone", report.client_gone}});
+}
+
+std::unique_ptr<Gateway> listen(const Gateway::Options& options, consumer::CallBackend& calls) {
+    try {
+        return std::make_unique<Gateway>(options, calls);
+    } catch (const std::system_error& error) {
+        throw std::runtime_error(
+            fmt::format("cannot listen on {}:{}: {}; give another --port", options.host, options.port, error.code().message()));
+    }
+}
+
+std::string advice(int port, const std::string& base_name) {
+    return fmt::format(
+        "ready: http://{}:{}/v1 (any API key). Nothing is kept: what runs when this process ends is lost. To try it:\n"
+        "  curl http://{}:{}/v1/completions -H 'Content-Type: application/json' -d '{{\"model\":\"{}\",\"prompt\":\"Hello\"}}'\n",
+        host, port, host, port, base_name);
+}
+
+class UpCommand final : public Command {
+public:
+    void declare(CLI::App& app) override {
+        app.add_option("--port", port_, "the port to listen on, at 127.0.0.1; 0: any free one")->type_name("PORT")->capture_default_str();
+        configuration_.declare(app, {SettingScope::model, SettingScope::jobs, SettingScope::calls, SettingScope::log});
+    }
+    ExitCode run() override;
+
+private:
+    Configuration configuration_;
+    std::uint16_t port_ = 8000;
+};
+
+ExitCode UpCommand::run() {
+    SignalWatcher signals;
+    const Settings settings = configuration_.load();
+    const engine::ModelConfig config = check_folders(settings);
+    const std::string base_name = base_name_of(settings);
+    const AdapterFolders adapters(settings.adapters, base_name, config);
+    start_event_log(settings.log_level);
+
+    // Listens before the model is loaded: a port that is taken is found at once, and calls wait.
+    consumer::MemoryCalls calls({.calls = static_cast<std::size_t>(settings.calls_max)});
+    Metrics metrics(program_version(), settings.max_batch);
+    std::atomic<Phase> phase = Phase::starting;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const std::unique_ptr<Gateway> gateway =
+        listen({.host = host,
+                .port = port_,
+                .base_name = base_name,
+                .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+                .limits = limits_of(settings),
+                .adapters = [&] { return adapters.names(); },
+                .health = [&] { return answer_of(health_of(phase, Clock::now() - metrics.last_poll(), {})); },
+                .metrics = [&] { return HttpAnswer{.type = Metrics::content_type, .body = metrics.text({})}; },
+                .on_request =
+                    [&](const RequestReport& report) {
+                        metrics.on_request(report.url, report.status, report.took);
+                        log_request(report);
+                    }},
+               calls);
+
+    EngineSetup setup(settings);
+    std::cerr << setup.describe();
+    consumer::Pipeline pipeline({.source = calls,
+                                 .sink = calls,
+                                 .adapters = adapters,
+                                 .cancels = calls,
+                                 .preparer = setup.preparer(),
+                                 .engine = setup.engine(),
+                                 .reply = setup.reply(),
+                                 .observer = metrics},
+                                pipeline_options(settings, setup.engine(), "up"));
+    phase = Phase::running;
+    std::cerr << advice(gateway->port(), base_name) << std::flush;
+    const SignalWatcher::Armed armed(signals, [&] {
+        phase = Phase::draining;
+        std::cerr << fmt::format("\nstopping: calls that run have {} to end (interrupt again to stop at once)\n",
+                                 show_duration(settings.drain_timeout));
+        pipeline.request_stop();
+    });
+    pipeline.run();
+    return ExitCode::done;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_up_command() { return std::make_unique<UpCommand>(); }
+
+}  // namespace lorry::ops

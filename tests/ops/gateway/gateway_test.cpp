@@ -1,0 +1,420 @@
+// The gateway over real sockets with a backend that the test plays: answers, event streams, errors, and clients that go away or are slow.
+#include "ops/gateway/gateway.h"
+
+#include <gmock/gmock.h>
+
+#include <list>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "tests/support/fake_calls.h"
+#include "tests/support/http_client.h"
+
+namespace lorry::ops {
+namespace {
+
+using consumer::CallRefusal;
+using consumer::CallResult;
+using schema::Json;
+using tests::FakeCalls;
+using tests::HttpClient;
+using tests::HttpReply;
+using namespace std::chrono_literals;
+
+constexpr std::string_view chat = "/v1/chat/completions";
+
+std::string post(std::string_view path, std::string_view body, std::string_view fields = "") {
+    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n{}", path,
+                       body.size(), fields, body);
+}
+
+// "404 unknown_url" of an answer with an error object, "200" of one without.
+std::string ending(const HttpReply& reply) {
+    const auto body = Json::parse(reply.body);
+    if (!body) return fmt::format("{} {}", reply.status, reply.body);
+    const Json* error = body->find("error");
+    if (error == nullptr) return std::to_string(reply.status);
+    for (const char* member : {"message", "type"}) EXPECT_TRUE(error->find(member)->is_string()) << reply.body;
+    EXPECT_NE(error->find("param"), nullptr) << reply.body;
+    EXPECT_NE(reply.header.find("Content-Type: application/json\r\n"), std::string::npos) << reply.header;
+    return fmt::format("{} {}", reply.status, *error->find("code")->as_string());
+}
+
+struct GatewayRig {
+    explicit GatewayRig(HttpLimits limits = {.header_bytes = 4096, .body_bytes = 10'000})
+        : gateway({.host = "127.0.0.1",
+                   .base_name = "tiny",
+                   .created = 1'700'000'000,
+                   .limits = limits,
+                   .adapters =
+                       [] {
+                           return std::vector<std::string>{"mail", "größe"};
+                       },
+                   .health = [] { return HttpAnswer{.status = 503, .body = "starting\n"}; },
+                   .metrics = [] { return HttpAnswer{.body = "a 1\n"}; },
+                   .on_request = [this](const RequestReport& report) { add(report); }},
+                  calls) {}
+
+    std::string ending_of(std::string_view request) {
+        HttpClient client(gateway.port());
+        client.send(request);
+        const auto reply = client.receive(!request.starts_with("HEAD"));
+        return reply ? ending(*reply) : "closed";
+    }
+    void add(const RequestReport& report) {
+        const std::lock_guard lock(mutex);
+        reports.push_back(fmt::format("{} {} {}{}{}", report.method, report.url, report.status, report.is_stream ? " stream" : "",
+                                      report.client_gone ? " gone" : ""));
+    }
+    std::vector<std::string> reported() {
+        const std::lock_guard lock(mutex);
+        return reports;
+    }
+
+    FakeCalls calls;
+    std::mutex mutex;
+    std::vector<std::string> reports;  // guarded by mutex
+    Gateway gateway;
+};
+
+TEST(Gateway, AnswersACallWithItsResult) {
+    GatewayRig rig;
+    HttpClient client(rig.gateway.port());
+    client.send(post(chat, R"({"model":"tiny","messages":[]})"));
+    const consumer::Call call = rig.calls.next();
+    EXPECT_EQ(call.url, chat);
+    EXPECT_EQ(call.body, R"({"model":"tiny","messages":[]})");
+    rig.calls.listener().on_end(call.id, CallResult{.status = 200, .body = R"({"id":"chatcmpl-1"})"});
+    const auto reply = client.receive();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, 200);
+    EXPECT_EQ(reply->body, R"({"id":"chatcmpl-1"})");
+    EXPECT_NE(reply->header.find(fmt::format("x-request-id: {}\r\n", call.id)), std::string::npos) << reply->header;
+
+    // The connection goes on; a url without /v1 is the same; an error keeps its status.
+    client.send(post("/chat/completions", "{}"));
+    rig.calls.end_next(CallResult{.status = 404, .body = R"({"error":{"code":"model_not_found"}})"});
+    EXPECT_EQ(client.receive()->status, 404);
+    EXPECT_THAT(rig.reported(), testing::ElementsAre("POST /v1/chat/completions 200", "POST /v1/chat/completions 404"));
+}
+
+TEST(Gateway, StreamsChunksAsEvents) {
+    GatewayRig rig;
+    HttpClient client(rig.gateway.port());
+    client.send(post(chat, R"({"stream":true})", "Connection: close\r\n"));
+    const consumer::Call call = rig.calls.next();
+    rig.calls.listener().on_chunk(call.id, R"({"n":1})");
+    rig.calls.listener().on_chunk(call.id, R"({"n":2})");
+    const auto head = client.receive(false);
+    ASSERT_TRUE(head);
+    EXPECT_EQ(head->status, 200);
+    EXPECT_NE(head->header.find("Content-Type: text/event-stream; charset=utf-8\r\n"), std::string::npos) << head->header;
+    EXPECT_NE(head->header.find("Transfer-Encoding: chunked\r\n"), std::string::npos) << head->header;
+    rig.calls.listener().on_end(call.id, CallResult{.status = 200, .body = "{}"});
+    std::string text = client.receive_all();
+    for (const std::string event : {"data: {\"n\":1}\n\n", "data: {\"n\":2}\n\n", "data: [DONE]\n\n"}) {
+        const std::size_t place = text.find(event);
+        ASSERT_NE(place, std::string::npos) << event << " in " << text;
+        text.erase(0, place + event.size());
+    }
+    EXPECT_EQ(text, "\r\n0\r\n\r\n");
+    EXPECT_THAT(rig.reported(), testing::ElementsAre("POST /v1/chat/completions 200 stream"));
+}
+
+TEST(Gateway, EndsAStreamThatFailsWithAnErrorEvent) {
+    GatewayRig rig;
+    HttpClient client(rig.gateway.port());
+    client.send(post(chat, R"({"stream":true})", "Connection: close\r\n"));
+    const consumer::Call call = rig.calls.next();
+    rig.calls.listener().on_chunk(call.id, "{}");
+    rig.calls.listener().on_end(call.id, schema::BatchFailure::request_timeout);
+    const std::string text = client.receive_all();
+    EXPECT_NE(text.find(R"(data: {"error":{"message":"call )"), std::string::npos) << text;
+    EXPECT_EQ(text.find("[DONE]"), std::string::npos) << text;
+}
+
+// A call that fails before its first chunk has a status of its own.
+TEST(Gateway, AnswersAStreamThatIsRefusedWithItsStatus) {
+    GatewayRig rig;
+    HttpClient client(rig.gateway.port());
+    client.send(post(chat, R"({"stream":true})"));
+    rig.calls.end_next(CallResult{.status = 400, .body = R"({"error":{"code":"invalid_value"}})"});
+    EXPECT_EQ(client.receive()->status, 400);
+}
+
+TEST(Gateway, SaysWhyACallIsNotRun) {
+    GatewayRig rig;
+    std::optional<CallRefusal> refusal = CallRefusal{.retry_after = 7s};
+    rig.calls.at_submit = [&](const consumer::Call&, consumer::CallListener&) { return refusal; };
+    HttpClient client(rig.gateway.port());
+    client.send(post(chat, "{}"));
+    const auto full = client.receive();
+    EXPECT_EQ(ending(*full), "429 too_many_calls");
+    EXPECT_NE(full->header.find("Retry-After: 7\r\n"), std::string::npos) << full->header;
+    refusal = CallRefusal{.kind = CallRefusal::Kind::unavailable};
+    client.send(post(chat, "{}"));
+    const auto away = client.receive();
+    EXPECT_EQ(ending(*away), "503 unavailable");
+    EXPECT_NE(away->header.find("Retry-After: 1\r\n"), std::string::npos) << away->header;
+
+    rig.calls.at_submit = nullptr;
+    for (const auto& [failure, answer] :
+         std::vector<std::pair<schema::BatchFailure, std::string>>{{schema::BatchFailure::cancelled, "409 cancelled"},
+                                                                   {schema::BatchFailure::expired, "504 request_timeout"},
+                                                                   {schema::BatchFailure::request_timeout, "504 request_timeout"}}) {
+        client.send(post(chat, "{}"));
+        rig.calls.end_next(failure);
+        EXPECT_EQ(ending(*client.receive()), answer);
+    }
+}
+
+TEST(Gateway, CancelsTheCallOfAClientThatGoesAway) {
+    GatewayRig rig;
+    std::string waiting;
+    {
+        HttpClient client(rig.gateway.port());
+        client.send(post(chat, "{}"));
+        waiting = rig.calls.next().id;
+    }
+    EXPECT_EQ(rig.calls.next_cancelled(), waiting);
+    std::string streaming;
+    {
+        HttpClient client(rig.gateway.port());
+        client.send(post(chat, R"({"stream":true})"));
+        streaming = rig.calls.next().id;
+        rig.calls.listener().on_chunk(streaming, "{}");
+        EXPECT_TRUE(client.receive(false));
+    }
+    EXPECT_EQ(rig.calls.next_cancelled(), streaming);
+    // Late events of such calls are dropped.
+    rig.calls.listener().on_chunk(streaming, "{}");
+    rig.calls.listener().on_end(waiting, CallResult{.body = "{}"});
+    EXPECT_EQ(rig.ending_of("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"), "503 starting\n");
+    EXPECT_THAT(rig.reported(), testing::ElementsAre("POST /v1/chat/completions 499 gone", "POST /v1/chat/completions 499 stream gone",
+                                                     "GET /healthz 503"));
+}
+
+TEST(Gateway, CancelsACallThatTakesTooLong) {
+    GatewayRig rig({.body_bytes = 1000, .answer_timeout = 50ms});
+    HttpClient client(rig.gateway.port());
+    client.send(post(chat, "{}"));
+    const std::string id = rig.calls.next().id;
+    const auto reply = client.receive();
+    EXPECT_EQ(ending(*reply), "504 request_timeout");
+    EXPECT_NE(reply->body.find(id), std::string::npos) << reply->body;
+    EXPECT_EQ(rig.calls.next_cancelled(), id);
+    client.send(post(chat, R"({"stream":true})"));
+    const std::string stream = rig.calls.next().id;
+    rig.calls.listener().on_chunk(stream, "{}");
+    EXPECT_TRUE(client.receive(false));
+    EXPECT_EQ(rig.calls.next_cancelled(), stream);
+}
+
+// The stream of a client that does not read takes bounded memory, and then ends.
+TEST(Gateway, CutsOffAClientThatReadsTooSlowly) {
+    GatewayRig rig({.body_bytes = 1000, .unsent_bytes = 100'000});
+    HttpClient client(rig.gateway.port());
+    client.send(post(chat, R"({"stream":true})"));
+    const std::string id = rig.calls.next().id;
+    const std::string chunk = fmt::format("\"{}\"", std::string(10'000, 'x'));
+    // The system's buffers take some megabytes.
+    std::thread writer([&] {
+        for (int i = 0; i < 5'000; ++i) rig.calls.listener().on_chunk(id, chunk);
+    });
+    EXPECT_EQ(rig.calls.next_cancelled(), id);
+    writer.join();
+    EXPECT_LT(client.wait_for_end(), 40'000'000U);
+}
+
+TEST(Gateway, ListsModels) {
+    GatewayRig rig;
+    HttpClient client(rig.gateway.port());
+    EXPECT_EQ(client.get("/v1/models").body,
+              R"({"object":"list","data":[{"id":"tiny","object":"model","created":1700000000,"owned_by":"lorry"},)"
+              R"({"id":"mail","object":"model","created":1700000000,"owned_by":"lorry","parent":"tiny"},)"
+              R"({"id":"größe","object":"model","created":1700000000,"owned_by":"lorry","parent":"tiny"}]})");
+    EXPECT_EQ(client.get("/v1/models/mail").status, 200);
+    EXPECT_EQ(client.get("/v1/models/gr%C3%B6%c3%9Fe").status, 200);
+    EXPECT_EQ(ending(client.get("/v1/models/nobody")), "404 model_not_found");
+    EXPECT_EQ(client.get("/metrics").body, "a 1\n");
+    for (const char* broken : {"/v1/models/", "/v1/models/%", "/v1/models/%f", "/v1/models/%zz", "/v1/models/%ff"})
+        EXPECT_EQ(ending(HttpClient(rig.gateway.port()).get(broken)), "404 unknown_url") << broken;
+}
+
+TEST(Gateway, RefusesUrlsAndMethods) {
+    GatewayRig rig;
+    for (const auto& [line, answer] : std::vector<std::pair<std::string, std::string>>{
+             {"GET / HTTP/1.1", "404 unknown_url"},
+             {"POST /v1/responses HTTP/1.1", "404 unknown_url"},
+             {"POST /v1/images/generations HTTP/1.1", "404 unknown_url"},
+             {"GET /v1/chat/completions HTTP/1.1", "405 method_not_allowed"},
+             {"PUT /v1/chat/completions HTTP/1.1", "405 method_not_allowed"},
+             {"POST /v1/models HTTP/1.1", "405 method_not_allowed"},
+             {"DELETE /v1/models/mail HTTP/1.1", "405 method_not_allowed"},
+             {"OPTIONS * HTTP/1.1", "404 unknown_url"},
+             {"CONNECT elsewhere:443 HTTP/1.1", "404 unknown_url"},
+             {"BREW /v1/models HTTP/1.1", "405 method_not_allowed"},
+             // Nothing is unescaped or normalized on the way to a table's url.
+             {"GET /v1/../v1/models HTTP/1.1", "404 unknown_url"},
+             {"GET /v1/models/../../etc/passwd HTTP/1.1", "404 model_not_found"},
+             {"GET /v1/models/%2e%2e%2fpasswd HTTP/1.1", "404 model_not_found"},
+             {"GET /v1%2fmodels HTTP/1.1", "404 unknown_url"},
+             {"GET //v1/models HTTP/1.1", "404 unknown_url"},
+             {"GET /V1/Models HTTP/1.1", "404 unknown_url"},
+             {"GET file:///etc/passwd HTTP/1.1", "404 unknown_url"},
+             // The absolute form names a host that is not looked at.
+             {"GET http://elsewhere/v1/models HTTP/1.1", "200"},
+             {"GET http://elsewhere:1/v1/models?limit=1 HTTP/1.1", "200"},
+             {"GET http://elsewhere HTTP/1.1", "404 unknown_url"},
+             {"GET /v1/models HTTP/1.0", "200"},
+             {"GET /v1/models HTTP/2.0", "400 bad_request"},
+             {"GET /v1/models", "400 bad_request"},
+         })
+        EXPECT_EQ(rig.ending_of(line + "\r\nHost: localhost\r\n\r\n"), answer) << line;
+    EXPECT_EQ(rig.calls.count(), 0U);
+    HttpClient client(rig.gateway.port());
+    client.send("GET /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_NE(client.receive()->header.find("Allow: POST\r\n"), std::string::npos);
+    // HEAD has a header only.
+    HttpClient head(rig.gateway.port());
+    head.send("HEAD /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(head.receive(false)->status, 200);
+    EXPECT_EQ(head.receive()->body, "a 1\n");
+}
+
+TEST(Gateway, RefusesHeaders) {
+    GatewayRig rig;
+    const auto with = [](std::string_view fields, std::string_view body = "") {
+        return fmt::format("POST /v1/completions HTTP/1.1\r\n{}\r\n{}", fields, body);
+    };
+    constexpr std::string_view host = "Host: 127.0.0.1:8000\r\n";
+    constexpr std::string_view json = "Host: 127.0.0.1:8000\r\nContent-Type: application/json\r\n";
+    for (const auto& [request, answer] : std::vector<std::pair<std::string, std::string>>{
+             {with("Content-Length: 2\r\n", "{}"), "400 bad_request"},                             // no Host
+             {with(fmt::format("{}Host: localhost\r\n", host)), "400 bad_request"},                // two of them
+             {with("Host: evil.example\r\nContent-Length: 2\r\n", "{}"), "403 host_not_allowed"},  // a name that was rebound
+             {with("Host: 127.0.0.1.evil.example\r\n"), "403 host_not_allowed"},
+             {with("Host: \r\n"), "403 host_not_allowed"},
+             {with(fmt::format("{}Content-Length: 2\r\n", host), "{}"), "415 unsupported_media_type"},  // no type
+             {with(fmt::format("{}Content-Type: text/plain\r\nContent-Length: 2\r\n", host), "{}"), "415 unsupported_media_type"},
+             {with(fmt::format("{}Content-Encoding: gzip\r\nContent-Length: 2\r\n", json), "{}"), "415 unsupported_media_type"},
+             {with(fmt::format("{}Content-Length: 10001\r\n", json)), "413 payload_too_large"},
+             {with(fmt::format("{}Content-Length: 18446744073709551615\r\n", json)), "413 payload_too_large"},
+             {with(fmt::format("{}Content-Length: -1\r\n", json)), "400 bad_request"},
+             {with(fmt::format("{}Content-Length: 2\r\nContent-Length: 3\r\n", json), "{}"), "400 bad_request"},
+             {with(fmt::format("{}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", json), "{}"), "400 bad_request"},
+             {with(fmt::format("{}Transfer-Encoding: gzip\r\n", json)), "501 unsupported_encoding"},
+             {with(fmt::format("{}Expect: miracles\r\nContent-Length: 2\r\n", json), "{}"), "417 expectation_failed"},
+             {with(fmt::format("{}name : space\r\n", json)), "400 bad_request"},
+             {with(fmt::format("{}x: a\rb\r\n", json)), "400 bad_request"},
+             {with(fmt::format("{}x: {}\r\n", json, std::string(5'000, 'x'))), "431 header_too_large"},
+             {with(std::string(json)), "400 invalid_json"},  // no length: no body
+             {"GET /v1/models HTTP/1.1\r\nHost: [::1]:8000\r\nContent-Length: 2\r\n\r\n{}", "400 bad_request"},
+         })
+        EXPECT_EQ(rig.ending_of(request), answer) << request;
+    EXPECT_EQ(rig.calls.count(), 0U);
+}
+
+TEST(Gateway, RefusesBodies) {
+    GatewayRig rig;
+    for (const auto& [body, answer] : std::vector<std::pair<std::string, std::string>>{
+             {"", "400 invalid_json"},
+             {"nonsense", "400 invalid_json"},
+             {"[]", "400 invalid_json"},
+             {"null", "400 invalid_json"},
+             {R"({"model":"a"} {})", "400 invalid_json"},
+             {R"({},"url":"/v1/embeddings","body":{})", "400 invalid_json"},  // would add members to the job
+             {"{\"model\":\"\xff\"}", "400 invalid_json"},
+             {R"({"n":1e999})", "400 invalid_json"},
+             {std::string(9'999, '['), "400 invalid_json"},
+         })
+        EXPECT_EQ(rig.ending_of(post("/v1/completions", body)), answer) << body;
+    EXPECT_EQ(rig.calls.count(), 0U);
+}
+
+TEST(Gateway, ReadsBodiesInChunksAndOnDemand) {
+    GatewayRig rig;
+    rig.calls.at_submit = [](const consumer::Call& call, consumer::CallListener& listener) {
+        listener.on_end(call.id, CallResult{.body = call.body});
+        return std::nullopt;
+    };
+    const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json; charset=utf-8\r\n";
+    HttpClient client(rig.gateway.port());
+    client.send(head + "Transfer-Encoding: chunked\r\n\r\n3\r\n{\"a\r\n5;x=y\r\n\":[1]\r\n1\r\n}\r\n0\r\nlast: one\r\n\r\n");
+    EXPECT_EQ(client.receive()->body, R"({"a":[1]})");
+    client.send(head + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    EXPECT_EQ(client.receive(false)->status, 100);
+    client.send("{}");
+    EXPECT_EQ(client.receive()->body, "{}");
+    // Two requests in one piece are answered in their order.
+    client.send(post("/v1/completions", R"({"n":1})") + post("/v1/completions", R"({"n":2})"));
+    EXPECT_EQ(client.receive()->body, R"({"n":1})");
+    EXPECT_EQ(client.receive()->body, R"({"n":2})");
+    for (const auto& [chunks, answer] : std::vector<std::pair<std::string, std::string>>{
+             {"zz\r\n{}\r\n0\r\n\r\n", "400 bad_request"},
+             {"ffffffffffffffffff\r\n{}\r\n", "400 bad_request"},
+             {"-2\r\n{}\r\n0\r\n\r\n", "400 bad_request"},
+             {"2\r\n{}0\r\n\r\n", "400 bad_request"},
+             {"7530\r\n" + std::string(30'000, ' ') + "\r\n0\r\n\r\n", "413 payload_too_large"}})
+        EXPECT_EQ(rig.ending_of(head + "Transfer-Encoding: chunked\r\n\r\n" + chunks), answer) << chunks.substr(0, 100);
+}
+
+TEST(Gateway, EndsClientsThatSendTooSlowly) {
+    GatewayRig rig({.body_bytes = 1000, .request_timeout = 50ms, .body_timeout = 50ms});
+    HttpClient header(rig.gateway.port());
+    header.send("POST /v1/completions HTTP/1.1\r\nHost: loc");
+    HttpClient body(rig.gateway.port());
+    body.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{");
+    EXPECT_EQ(header.wait_for_end(), 0U);
+    EXPECT_EQ(body.wait_for_end(), 0U);
+    EXPECT_EQ(rig.calls.count(), 0U);
+}
+
+TEST(Gateway, BoundsBodiesThatAreBeingRead) {
+    GatewayRig rig({.body_bytes = 1000, .bodies_bytes = 1500});
+    const std::string begin =
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n";
+    HttpClient first(rig.gateway.port());
+    first.send(begin + "Expect: 100-continue\r\n\r\n");
+    EXPECT_EQ(first.receive(false)->status, 100);
+    EXPECT_EQ(rig.ending_of(begin + "\r\n"), "503 unavailable");
+    EXPECT_EQ(rig.ending_of(post("/v1/completions", "[]")), "400 invalid_json");
+}
+
+// Calls are not ended for new connections, which are closed instead; those that only stay open are.
+TEST(Gateway, KeepsCallsWhenAllConnectionsAreTaken) {
+    GatewayRig rig({.connections = 2, .body_bytes = 1000});
+    HttpClient idle(rig.gateway.port());
+    EXPECT_EQ(idle.get("/metrics").status, 200);
+    std::list<HttpClient> callers;
+    std::vector<std::string> ids;
+    for (int i = 0; i < 2; ++i) {
+        callers.emplace_back(rig.gateway.port());
+        callers.back().send(post(chat, "{}"));
+        ids.push_back(rig.calls.next().id);
+    }
+    EXPECT_EQ(idle.wait_for_end(), 0U);
+    HttpClient refused(rig.gateway.port());
+    refused.wait_for_end();
+    for (const std::string& id : ids) rig.calls.listener().on_end(id, CallResult{.body = "{}"});
+    for (HttpClient& caller : callers) EXPECT_EQ(caller.receive()->status, 200);
+}
+
+// Answers that are complete are still written; calls that run are not waited for.
+TEST(Gateway, EndsWhileCallsRun) {
+    auto rig = std::make_unique<GatewayRig>();
+    HttpClient ended(rig->gateway.port());
+    ended.send(post(chat, "{}"));
+    const std::string id = rig->calls.next().id;
+    HttpClient running(rig->gateway.port());
+    running.send(post(chat, "{}"));
+    rig->calls.next();
+    rig->calls.listener().on_end(id, CallResult{.body = "{}"});
+    rig.reset();
+    EXPECT_EQ(ended.receive()->status, 200);
+    EXPECT_FALSE(running.receive());
+}
+
+}  // namespace
+}  // namespace lorry::ops
