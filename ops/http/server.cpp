@@ -56,6 +56,7 @@ constexpr std::size_t linger_bytes = 64 * 1024;
 // From a whole request to the end of its answer.
 struct Exchange {
     HttpRequestId id;
+    beast::tcp_stream& stream;
     unsigned version = 11;
     bool only_header = false;  // HEAD
     bool keep_alive = false;
@@ -66,6 +67,12 @@ struct Exchange {
     std::string unsent;
     bool has_ended = false;  // the answer is complete, but perhaps not written
     bool is_dropped = false;
+
+    // Also ends a write that waits for a slow client.
+    void drop() {
+        is_dropped = true;
+        stream.close();
+    }
 };
 
 struct Connection {
@@ -178,7 +185,7 @@ void HttpServer::State::stop() {
         pause.cancel();
         for (Connection& connection : connections) {
             if (connection.waits()) {
-                connection.exchange->is_dropped = true;
+                connection.exchange->drop();
                 connection.exchange->changed.cancel();
             } else if (connection.exchange == nullptr) {
                 connection.stream.close();
@@ -289,7 +296,7 @@ asio::awaitable<bool> HttpServer::State::serve_request(Connection& connection, s
     const bool only_header = parser.get().method() == http::verb::head;
     const bool keep_alive = parser.get().keep_alive();
     const unsigned version = parser.get().version();
-    HttpRequest request = request_of(parser);
+    HttpRequest request = error ? HttpRequest() : request_of(parser);
     std::optional<HttpAnswer> refused = refusal_of(error, parser, request);
     if (!refused && request.has_body) {
         refused = co_await read_body(connection, parser, request);
@@ -354,6 +361,7 @@ asio::awaitable<std::optional<HttpAnswer>> HttpServer::State::read_body(Connecti
 
 asio::awaitable<bool> HttpServer::State::serve_whole(Connection& connection, HttpRequest request, unsigned version, bool keep_alive) {
     Exchange exchange{.id = ++last_request,
+                      .stream = connection.stream,
                       .version = version,
                       .only_header = request.method == "HEAD",
                       .keep_alive = keep_alive,
@@ -397,7 +405,6 @@ asio::awaitable<bool> HttpServer::State::converse(Connection& connection, Exchan
             watches = co_await wait(connection, exchange, watches);
         }
     }
-    connection.stream.close();
     co_return false;
 }
 
@@ -531,7 +538,7 @@ void HttpServer::begin(HttpRequestId id, HttpAnswer begin) {
 void HttpServer::write(HttpRequestId id, std::string_view bytes) {
     const std::size_t most = state_->limits.unsent_bytes;
     state_->change(id, [&](Exchange& exchange) {
-        if (exchange.unsent.size() + bytes.size() > most) exchange.is_dropped = true;
+        if (exchange.unsent.size() + bytes.size() > most) exchange.drop();
         if (!exchange.is_dropped) exchange.unsent += bytes;
     });
 }
@@ -541,7 +548,7 @@ void HttpServer::end(HttpRequestId id) {
 }
 
 void HttpServer::drop(HttpRequestId id) {
-    state_->change(id, [](Exchange& exchange) { exchange.is_dropped = true; });
+    state_->change(id, [](Exchange& exchange) { exchange.drop(); });
 }
 
 }  // namespace lorry::ops

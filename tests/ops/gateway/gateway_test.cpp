@@ -213,14 +213,17 @@ TEST(Gateway, CancelsACallThatTakesTooLong) {
 
 // The stream of a client that does not read takes bounded memory, and then ends.
 TEST(Gateway, CutsOffAClientThatReadsTooSlowly) {
-    GatewayRig rig({.body_bytes = 1000, .unsent_bytes = 100'000});
+    GatewayRig rig({.body_bytes = 1000, .unsent_bytes = 100'000, .write_timeout = 1h});
     HttpClient client(rig.gateway.port());
     client.send(post(chat, R"({"stream":true})"));
     const std::string id = rig.calls.next().id;
     const std::string chunk = fmt::format("\"{}\"", std::string(10'000, 'x'));
     // The system's buffers take some megabytes.
     std::thread writer([&] {
-        for (int i = 0; i < 5'000; ++i) rig.calls.listener().on_chunk(id, chunk);
+        for (int i = 0; i < 5'000; ++i) {
+            rig.calls.listener().on_chunk(id, chunk);
+            if (i % 8 == 0) std::this_thread::sleep_for(100us);  // so that a write waits when it is cut off
+        }
     });
     EXPECT_EQ(rig.calls.next_cancelled(), id);
     writer.join();
