@@ -337,7 +337,7 @@ public:
                      "worker logs a warning and goes on without the pages; if a port that was set is taken, it ends."});
     std::string log_level = row(&Settings::log_level, "info",
                                 {.key = "log_level",
-                                 .scope = SettingScope::service,
+                                 .scope = SettingScope::log,
                                  .value = "debug|info|warn|error",
                                  .help = "the lowest level that `worker` and `up` log to stderr",
                                  .more = "`info` has two lines for each job of a worker, and one for each request of `lorry up`."});
