@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "consumer/answer/answer_reader.h"
 #include "consumer/seams.h"
 #include "consumer/weight.h"
 #include "consumer/work.h"
@@ -64,6 +65,7 @@ struct ReplyPlan {
     ModelName model;
     Work work = Work::draw;
     std::vector<EchoedPrompt> echo;      // one per prompt; empty unless the job asks for it
+    AnswerPlan answer;                   // chats that are drawn
     ChoiceTokens choices;                // score_choices only
     std::vector<TokenizedPrompt> texts;  // token_classify and fill_mask: one per request
     std::vector<RequestPair> pairs;      // compare_embeddings only
@@ -77,7 +79,8 @@ struct ReplyPlan {
 struct TokenizedJob {
     ReplyPlan plan;  // without its places
     std::vector<TokenizedPrompt> prompts;
-    std::shared_ptr<const engine::Grammar> grammar;  // of what its answers must match; null: anything
+    std::shared_ptr<const engine::Grammar> grammar;       // of what its answers must match; null: anything
+    std::vector<std::vector<engine::TokenId>> bad_words;  // spellings of its bad words, none empty
     JobWeight weight;
 };
 

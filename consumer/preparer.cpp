@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 
+#include "consumer/answer/call_grammar.h"
 #include "consumer/pooled_prompts.h"
 
 namespace lorry::consumer {
@@ -39,6 +40,35 @@ JobError error_of_structure(const schema::Structure& structure, const std::strin
     return error_at(ErrorCode::invalid_structure, structure.field, fmt::format("field '{}' cannot be used: {}", structure.field, why));
 }
 
+// The text up to the end of its last message, which the answer goes on with: as transformers' continue_final_message. nullopt: it lacks
+// the message.
+std::optional<std::string> continued_text(const std::string& rendered, const std::string& message) {
+    constexpr std::string_view white_space = " \t\r\n\v\f";
+    const std::size_t first = std::min(message.size(), message.find_first_not_of(white_space));
+    const std::string words = message.substr(first, message.find_last_not_of(white_space) + 1 - first);
+    const std::size_t begin = rendered.rfind(words);
+    if (begin == std::string::npos) return std::nullopt;
+    // Templates may cut white space off.
+    const bool is_whole = rendered.compare(begin, message.size(), message) == 0;
+    return rendered.substr(0, begin + (is_whole ? message.size() : words.size()));
+}
+
+// Whether the prompt opens a thought, or closes one. A message that the answer goes on with has begun it.
+engine::ThoughtState state_after(const engine::ThoughtMarks& marks, std::string_view prompt, const schema::ChatPrompt& chat) {
+    using engine::ThoughtState;
+    if (chat.continued && !chat.continued->empty()) {
+        const auto place = [&](std::string_view mark) { return static_cast<std::ptrdiff_t>(chat.continued->rfind(mark)); };
+        return place(marks.start) > place(marks.end) ? ThoughtState::thinking : ThoughtState::answering;
+    }
+    const std::string_view written = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
+    if (written.ends_with(marks.start)) return ThoughtState::thinking;
+    return written.ends_with(marks.end) ? ThoughtState::answering : ThoughtState::undecided;
+}
+
+void keep_end(std::vector<TokenId>& tokens, std::optional<std::int64_t> most) {
+    if (most && std::ssize(tokens) > *most) tokens.erase(tokens.begin(), tokens.end() - *most);
+}
+
 std::uint64_t random_key() {
     std::random_device device;
     return (std::uint64_t{device()} << 32U) | device();
@@ -51,8 +81,10 @@ Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::Cha
     : tokenizer_(tokenizer),
       encoder_(tokenizer, config.vocabulary, options.context_max),
       chat_template_(std::move(chat_template)),
+      thoughts_(thought_format_of(options.reasoning_parser, chat_template_ ? chat_template_->source() : std::string_view())),
+      calls_(call_format_of(options.tool_parser, chat_template_ ? chat_template_->source() : std::string_view())),
       config_(config),
-      options_(options),
+      options_(std::move(options)),
       end_tokens_(tokenizer.end_tokens(config.eos_ids, config.vocabulary)),
       prefix_key_(random_key()),
       grammars_(tokenizer, config.vocabulary, end_tokens_) {
@@ -93,6 +125,15 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
         if (!choices) return unexpected(choices.error());
         plan.choices = std::move(*choices);
     }
+    if (std::holds_alternative<schema::ChatPrompt>(plan.job.prompt) && plan.work == Work::draw) {
+        if (auto planned = plan_answer(plan, prompts->front().text); !planned) return planned;
+    }
+    if (sampling.allowed_token_ids) {
+        if (auto valid = encoder_.check_tokens(*sampling.allowed_token_ids, "allowed_token_ids"); !valid) return valid;
+    }
+    auto bad_words = bad_words_of(plan.job);
+    if (!bad_words) return unexpected(bad_words.error());
+    tokenized.bad_words = std::move(*bad_words);
     if (plan.job.structure) {
         auto grammar = grammars_.compile(*plan.job.structure);
         if (!grammar) return unexpected(error_of_structure(*plan.job.structure, grammar.error()));
@@ -109,12 +150,49 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
     return {};
 }
 
+Expected<void, JobError> Preparer::plan_answer(ReplyPlan& plan, const std::string& prompt) const {
+    const auto& chat = std::get<schema::ChatPrompt>(plan.job.prompt);
+    AnswerPlan& answer = plan.answer;
+    answer.thought = thoughts_;
+    if (thoughts_ != nullptr) answer.begin = state_after(thoughts_->marks, prompt, chat);
+    if (thoughts_ == nullptr && plan.job.sampling.thinking_token_budget) {
+        return unexpected(
+            error_at(ErrorCode::unsupported_by_model, "thinking_token_budget",
+                     "this model has no thoughts that Lorry knows; leave 'thinking_token_budget' out, or set reasoning_parser"));
+    }
+    const schema::ToolUse& tools = plan.job.tools;
+    if (tools.choice == schema::ToolUse::Choice::none) return {};
+    answer.calls = calls_;
+    answer.parallel = tools.parallel && !tools.named;
+    for (const schema::ToolFunction& function : tools.functions) answer.names.push_back(function.name);
+    return tools.choice == schema::ToolUse::Choice::required ? demand_calls(plan.job) : Expected<void, JobError>();
+}
+
+Expected<void, JobError> Preparer::demand_calls(schema::Job& job) const {
+    if (calls_ == nullptr) {
+        return unexpected(error_at(ErrorCode::unsupported_by_model, "tool_choice",
+                                   "this model's chat template shows no format of calls that Lorry knows, so calls cannot be demanded; use "
+                                   "\"auto\", or set tool_parser"));
+    }
+    auto structure = call_structure(*calls_, job.tools, [this](std::string_view text) { return special_token(text); });
+    if (!structure)
+        return unexpected(error_at(ErrorCode::invalid_structure, "tools", "field 'tools' cannot be used: " + structure.error()));
+    job.structure = std::move(*structure);
+    return {};
+}
+
 std::optional<std::int64_t> Preparer::tokens_allowed(const schema::Job& job) const {
     if (job.sampling.max_tokens) return *job.sampling.max_tokens;
     const auto generation = schema::row_of(job.endpoint).generation;
     const auto of_endpoint = generation ? generation->max_tokens_default : std::nullopt;
     if (!of_endpoint || !config_.max_new_tokens) return of_endpoint ? std::optional<std::int64_t>(*of_endpoint) : config_.max_new_tokens;
     return std::min<std::int64_t>(*of_endpoint, *config_.max_new_tokens);
+}
+
+std::optional<std::int64_t> Preparer::prompt_tokens_max(const schema::Job& job) const {
+    if (!job.prompt_truncation) return std::nullopt;
+    const std::int64_t room = std::max<std::int64_t>(1, options_.context_max - job.sampling.max_tokens.value_or(1));
+    return job.prompt_truncation->tokens.value_or(room);
 }
 
 std::int64_t Preparer::max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const {
@@ -198,7 +276,19 @@ Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat)
                                         .add_generation_prompt = chat.add_generation_prompt,
                                         .extra_json = chat.template_options});
     if (!text) return unexpected(error_at(ErrorCode::chat_template_failed, "messages", "the chat template failed: " + text.error()));
-    return *text;
+    if (!chat.continued) return *text;
+    auto continued = continued_text(*text, *chat.continued);
+    if (continued) return std::move(*continued);
+    return unexpected(error_at(ErrorCode::chat_template_failed, "continue_final_message",
+                               "the chat template changes the text of the last message, so that an answer cannot go on with it"));
+}
+
+// To a text, the job may add special tokens, or none; of a prompt that is too long, it may keep the end.
+Expected<std::vector<TokenId>, JobError> Preparer::encode_prompt(const schema::Job& job, std::string_view text, bool adds_special,
+                                                                 std::string_view field) const {
+    auto tokens = encoder_.encode(text, job.add_special_tokens.value_or(adds_special), field);
+    if (tokens) keep_end(*tokens, prompt_tokens_max(job));
+    return tokens;
 }
 
 std::int64_t Preparer::text_max_of(engine::PoolingTask task) const {
@@ -217,7 +307,7 @@ Expected<std::vector<TokenizedPrompt>, JobError> Preparer::prompts_of(ReplyPlan&
         return pooled_prompts(encoder_, config_, text_max_of(*task), pairs_, std::move(chat), plan);
     if (!chat) return texts_of(plan.job);
     // The template wrote the special tokens already.
-    auto tokens = encoder_.encode(*chat, false, "messages");
+    auto tokens = encode_prompt(plan.job, *chat, false, "messages");
     if (!tokens) return unexpected(tokens.error());
     return std::vector<Prompt>{{.text = *std::move(chat), .tokens = std::move(*tokens)}};
 }
@@ -228,13 +318,15 @@ Expected<std::vector<TokenizedPrompt>, JobError> Preparer::texts_of(const schema
     const auto& texts = std::get<std::vector<schema::TextPrompt>>(job.prompt);
     for (const schema::TextPrompt& prompt : texts) {
         if (const auto* text = std::get_if<std::string>(&prompt)) {
-            auto tokens = encoder_.encode(*text, true, field);
+            auto tokens = encode_prompt(job, *text, true, field);
             if (!tokens) return unexpected(tokens.error());
-            prompts.push_back({.text = *text, .tokens = std::move(*tokens)});
+            const bool is_cut = job.echo && job.prompt_truncation;
+            prompts.push_back({.text = is_cut ? tokenizer_.decode(*tokens, false) : *text, .tokens = std::move(*tokens)});
         } else {
-            const auto& ids = std::get<std::vector<std::int32_t>>(prompt);
+            std::vector<std::int32_t> ids = std::get<std::vector<std::int32_t>>(prompt);
             if (auto valid = encoder_.check_tokens(ids, field); !valid) return unexpected(valid.error());
-            prompts.push_back({.text = job.echo ? tokenizer_.decode(ids, false) : std::string(), .tokens = ids});
+            keep_end(ids, prompt_tokens_max(job));
+            prompts.push_back({.text = job.echo ? tokenizer_.decode(ids, false) : std::string(), .tokens = std::move(ids)});
         }
     }
     return prompts;
@@ -255,10 +347,78 @@ Expected<ChoiceTokens, JobError> Preparer::choice_tokens(const std::vector<std::
     return tokens;
 }
 
+// Spelled alone and after a space, as in vLLM.
+Expected<std::vector<std::vector<TokenId>>, JobError> Preparer::bad_words_of(const schema::Job& job) const {
+    std::vector<std::vector<TokenId>> spellings;
+    for (const std::string& word : job.sampling.bad_words) {
+        const std::string bare = word.substr(std::min(word.size(), word.find_first_not_of(" \t\r\n")));
+        auto alone = encoder_.encode(bare, false, "bad_words");
+        if (!alone) return unexpected(alone.error());
+        if (alone->empty()) return unexpected(error_at(ErrorCode::invalid_value, "bad_words", "a word of 'bad_words' has no tokens"));
+        auto spaced = encoder_.encode(" " + bare, false, "bad_words");
+        if (!spaced) return unexpected(spaced.error());
+        const bool differs = spaced->size() == alone->size() && spaced->front() != alone->front();
+        spellings.push_back(std::move(*alone));
+        if (differs) spellings.push_back(std::move(*spaced));
+    }
+    return spellings;
+}
+
+// What may be drawn at any place.
+std::vector<std::uint32_t> Preparer::allowed_of(const TokenizedJob& tokenized) const {
+    const schema::Sampling& sampling = tokenized.plan.job.sampling;
+    const bool thinks = tokenized.grammar != nullptr && tokenized.plan.answer.thought != nullptr;
+    if (!sampling.allowed_token_ids && tokenized.bad_words.empty() && !thinks) return {};
+    constexpr std::size_t word_bits = 32;
+    const auto size = static_cast<std::size_t>(config_.vocabulary);
+    std::vector<std::uint32_t> allowed((size + word_bits - 1) / word_bits, sampling.allowed_token_ids ? 0U : ~0U);
+    if (!sampling.allowed_token_ids && size % word_bits != 0) allowed.back() = (1U << (size % word_bits)) - 1;
+    const auto bit_of = [](std::size_t token) { return 1U << (token % word_bits); };
+    for (const TokenId token : sampling.allowed_token_ids.value_or(std::vector<TokenId>())) {
+        allowed[static_cast<std::size_t>(token) / word_bits] |= bit_of(static_cast<std::size_t>(token));
+    }
+    for (const std::vector<TokenId>& word : tokenized.bad_words) {
+        const auto token = static_cast<std::size_t>(word.front());
+        if (word.size() == 1) allowed[token / word_bits] &= ~bit_of(token);
+    }
+    return allowed;
+}
+
+std::optional<TokenId> Preparer::special_token(std::string_view text) const {
+    const auto token = tokenizer_.find(text);
+    return token && tokenizer_.is_special(*token) && *token < config_.vocabulary ? token : std::nullopt;
+}
+
+std::optional<engine::Thinking> Preparer::thinking_of(const ReplyPlan& plan) const {
+    if (plan.answer.thought == nullptr) return std::nullopt;
+    const engine::ThoughtMarks& marks = plan.answer.thought->marks;
+    engine::Thinking thinking{.marks = &marks,
+                              .begin = plan.answer.begin,
+                              .start_token = tokenizer_.find(marks.start),
+                              .end_tokens = {},
+                              .budget = plan.job.sampling.thinking_token_budget};
+    if (thinking.start_token && *thinking.start_token >= config_.vocabulary) thinking.start_token.reset();
+    if (auto end = encoder_.encode(marks.end, false, "messages")) thinking.end_tokens = std::move(*end);
+    return thinking;
+}
+
 // One for all of the job's requests.
-engine::SharedDrawing Preparer::drawing_of(const schema::Job& job, std::shared_ptr<const engine::Grammar> grammar) const {
+engine::SharedDrawing Preparer::drawing_of(const TokenizedJob& tokenized) const {
+    const schema::Job& job = tokenized.plan.job;
     if (!schema::row_of(job.endpoint).generation) return engine::default_drawing();
-    engine::Drawing drawing{.sampling = job.sampling, .grammar = std::move(grammar)};
+    engine::Drawing drawing{
+        .sampling = job.sampling, .grammar = tokenized.grammar, .allowed = allowed_of(tokenized), .thinking = thinking_of(tokenized.plan)};
+    for (const auto& word : tokenized.bad_words) {
+        if (word.size() > 1) drawing.bad_words.push_back(word);
+    }
+    const auto show = [&](std::string_view mark) {
+        if (const auto token = special_token(mark)) drawing.shown_tokens.push_back(*token);
+    };
+    if (drawing.thinking) {
+        show(drawing.thinking->marks->start);
+        show(drawing.thinking->marks->end);
+    }
+    if (tokenized.plan.answer.calls != nullptr) std::ranges::for_each(tokenized.plan.answer.calls->tokens, show);
     for (const auto& [token, bias] : job.sampling.logit_bias) drawing.logit_bias.push_back({token, bias});
     // Where a grammar lets an answer end, an end token ends it.
     if (!job.sampling.ignore_eos || drawing.grammar != nullptr) drawing.end_tokens = end_tokens_;
@@ -276,12 +436,10 @@ engine::BlockHash Preparer::prefix_scope_of(const schema::Job& job) const {
 }
 
 PreparedJob Preparer::expand(TokenizedJob tokenized, bool large) const {
+    const engine::SharedDrawing drawing = drawing_of(tokenized);
     PreparedJob prepared{.plan = std::move(tokenized.plan)};
     ReplyPlan& plan = prepared.plan;
-    Request common{.prefix_scope = prefix_scope_of(plan.job),
-                   .drawing = drawing_of(plan.job, std::move(tokenized.grammar)),
-                   .priority = plan.job.priority,
-                   .large = large};
+    Request common{.prefix_scope = prefix_scope_of(plan.job), .drawing = drawing, .priority = plan.job.priority, .large = large};
     if (plan.model.kind == ModelName::Kind::adapter) {
         common.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder};
     }

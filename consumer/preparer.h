@@ -24,6 +24,8 @@ struct PreparerOptions {
     std::int64_t context_max = 0;           // prompt and drawn tokens together
     std::optional<std::int64_t> whole_max;  // of a text that one step must compute; nullopt: context_max
     bool share_prefixes = false;            // between tenants
+    std::string reasoning_parser = "auto";  // which formats the model has (answer/formats.h)
+    std::string tool_parser = "auto";
 };
 
 class Preparer {
@@ -53,12 +55,23 @@ private:
     Expected<void, schema::JobError> fill(TokenizedJob& tokenized) const;
     // How many tokens the job and the model's defaults let be drawn, whatever there is room for. nullopt: any number.
     std::optional<std::int64_t> tokens_allowed(const schema::Job& job) const;
+    // Of a prompt of which the end is kept; nullopt: all of it is.
+    std::optional<std::int64_t> prompt_tokens_max(const schema::Job& job) const;
     // How many of them may be drawn after a prompt of so many.
     std::int64_t max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const;
     JobWeight weight_of(const ReplyPlan& plan, const Prompt& prompt) const;
     JobWeight weight_of_drawing(const schema::Job& job, const Prompt& prompt) const;
     JobWeight weight_of_scoring(const ReplyPlan& plan, const Prompt& prompt) const;
-    engine::SharedDrawing drawing_of(const schema::Job& job, std::shared_ptr<const engine::Grammar> grammar) const;
+    // How the job's answers are read, and its structure if they must call a function.
+    Expected<void, schema::JobError> plan_answer(ReplyPlan& plan, const std::string& prompt) const;
+    Expected<void, schema::JobError> demand_calls(schema::Job& job) const;
+    Expected<std::vector<std::vector<engine::TokenId>>, schema::JobError> bad_words_of(const schema::Job& job) const;
+    engine::SharedDrawing drawing_of(const TokenizedJob& tokenized) const;
+    std::vector<std::uint32_t> allowed_of(const TokenizedJob& tokenized) const;
+    std::optional<engine::Thinking> thinking_of(const ReplyPlan& plan) const;
+    std::optional<engine::TokenId> special_token(std::string_view text) const;
+    Expected<std::vector<engine::TokenId>, schema::JobError> encode_prompt(const schema::Job& job, std::string_view text, bool adds_special,
+                                                                           std::string_view field) const;
     engine::BlockHash prefix_scope_of(const schema::Job& job) const;
     void add_generation(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
     void add_choices(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
@@ -66,7 +79,9 @@ private:
     const engine::Tokenizer& tokenizer_;
     const TextEncoder encoder_;
     const std::optional<engine::ChatTemplate> chat_template_;
-    std::optional<PairTemplate> pairs_;  // of a model with a token_score
+    const ThoughtFormat* const thoughts_;  // nullptr: the model has none that is known
+    const CallFormat* const calls_;        // the same
+    std::optional<PairTemplate> pairs_;    // of a model with a token_score
     const engine::ModelConfig& config_;
     const PreparerOptions options_;
     const std::vector<engine::TokenId> end_tokens_;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "consumer/reply_pooling.h"
 #include "engine/text/detokenizer.h"
@@ -134,11 +136,39 @@ private:
 
 std::string shown_model(const ReplyContext& context, const std::string& model) { return model == "base" ? context.base_name : model; }
 
+// A call as OpenAI's API has it. choice, call: where it stands in the result, for its id.
+Json call_object(const AnswerPlan& plan, std::string_view body, std::int32_t choice, std::int64_t call, const Call& written) {
+    return Json::object({{"id", call_id(*plan.calls, body, choice, static_cast<std::size_t>(call))},
+                         {"type", "function"},
+                         {"function", Json::object({{"name", written.name}, {"arguments", written.arguments}})}});
+}
+
+// An answer that has calls ends with them, unless it was cut off, or its job named the function.
+const char* finish_of(engine::FinishReason reason, bool has_calls, bool names_call) {
+    const bool ends_with_calls = reason == engine::FinishReason::stop && has_calls && !names_call;
+    return ends_with_calls ? "tool_calls" : name_of(reason);
+}
+
 Json chat_choice(const ReplyContext& context, const ReplyPlan& plan, const Result& result, std::int32_t index) {
+    AnswerReader reader(plan.answer);
+    AnswerReader::Parts parts = reader.push(result.text);
+    AnswerReader::Parts last = reader.finish();
+    parts.reasoning += last.reasoning;
+    parts.content += last.content;
+    std::ranges::move(last.calls, std::back_inserter(parts.calls));
+    const bool is_absent = parts.content.empty() && !(parts.reasoning.empty() && parts.calls.empty());
+    Json message = Json::object({{"role", "assistant"}, {"content", is_absent ? Json() : Json(std::move(parts.content))}});
+    if (!parts.reasoning.empty() && plan.job.include_reasoning) message.set("reasoning", std::move(parts.reasoning));
+    if (!parts.calls.empty()) {
+        const std::string body = body_id(plan.job.endpoint, plan.job.source, plan.job.custom_id);
+        Json::Array calls;
+        for (const Call& call : parts.calls) calls.push_back(call_object(plan.answer, body, index, std::ssize(calls), call));
+        message.set("tool_calls", std::move(calls));
+    }
     return Json::object({{"index", index},
-                         {"message", Json::object({{"role", "assistant"}, {"content", result.text}})},
+                         {"message", std::move(message)},
                          {"logprobs", plan.job.sampling.logprobs ? chat_logprobs(context.tokenizer, result.logprobs) : Json()},
-                         {"finish_reason", name_of(result.finish)}});
+                         {"finish_reason", finish_of(result.finish, !parts.calls.empty(), plan.job.tools.named)}});
 }
 
 // first: the result of the prompt's first sample, which carries the prompt's scores for all.
@@ -198,6 +228,7 @@ schema::Usage usage_of(const ReplyPlan& plan, std::span<const Result> results) {
     schema::Usage usage{.prompt_tokens = plan.prompt_tokens};
     for (std::size_t i = 0; i < results.size(); ++i) {
         usage.completion_tokens += static_cast<std::int64_t>(results[i].tokens.size());
+        if (results[i].thought_tokens) usage.reasoning_tokens = usage.reasoning_tokens.value_or(0) + *results[i].thought_tokens;
         const RequestPlace& place = plan.places[i];
         // Of a prompt that several requests share, the first counts.
         const bool counts = pooling_of(plan.work) || (place.sample == 0 && place.choice < 0);
@@ -294,7 +325,10 @@ StreamHead stream_head_of(const ReplyPlan& plan) {
                     .model = job.model,
                     .echo = {},
                     .samples = job.n,
-                    .wants_usage = job.stream_usage};
+                    .wants_usage = job.stream_usage,
+                    .answer = plan.answer,
+                    .shows_reasoning = job.include_reasoning,
+                    .names_call = job.tools.named};
     for (const EchoedPrompt& prompt : plan.echo) head.echo.push_back(prompt.text);
     return head;
 }
@@ -328,11 +362,33 @@ void ChunkWriter::open(std::int32_t choice, std::vector<schema::Chunk>& chunks) 
                 lists.add_prompt(head_.echo[prompt], scored->second.first, scored->second.scores);
                 logprobs = lists.take();
             }
-            chunks.push_back(wrap(choice_chunk(choice, part_of(head_.echo[prompt]), std::move(logprobs), Json())));
+            chunks.push_back(wrap(choice_chunk(choice, {"text", head_.echo[prompt]}, std::move(logprobs), Json())));
             return;
         }
     }
     CHECK(false, "each shape has its chunks");
+}
+
+ChunkWriter::Answer& ChunkWriter::answer_of(std::int32_t choice) {
+    return answers_.try_emplace(choice, Answer{.reader = AnswerReader(head_.answer)}).first->second;
+}
+
+// A chunk for each part; the first has the log-probabilities.
+void ChunkWriter::add_parts(std::int32_t choice, AnswerReader::Parts parts, Json logprobs, std::vector<schema::Chunk>& chunks) {
+    const auto add = [&](Json delta) {
+        chunks.push_back(wrap(choice_chunk(choice, {"delta", std::move(delta)}, std::exchange(logprobs, Json()), Json())));
+    };
+    if (!parts.reasoning.empty() && head_.shows_reasoning) add(Json::object({{"reasoning", std::move(parts.reasoning)}}));
+    if (!parts.content.empty()) add(Json::object({{"content", std::move(parts.content)}}));
+    Answer& answer = answer_of(choice);
+    for (const Call& call : parts.calls) {
+        Json written = Json::object({{"index", answer.calls}});
+        const Json object = call_object(head_.answer, body_id_, choice, answer.calls, call);
+        for (const auto& [name, value] : *object.as_object()) written.set(name, value);
+        ++answer.calls;
+        add(Json::object({{"tool_calls", Json::array({std::move(written)})}}));
+    }
+    if (!logprobs.is_null()) add(Json::object({{"content", ""}}));
 }
 
 std::vector<schema::Chunk> ChunkWriter::text(std::int32_t choice, const engine::Delta& delta) {
@@ -340,15 +396,30 @@ std::vector<schema::Chunk> ChunkWriter::text(std::int32_t choice, const engine::
     if (delta.prompt) scored_.emplace(prompt_of(choice), *delta.prompt);
     open(choice, chunks);
     if (delta.text.empty() && delta.logprobs.empty()) return chunks;
-    chunks.push_back(wrap(choice_chunk(choice, part_of(delta.text), logprobs_of(choice, delta), Json())));
-    return chunks;
+    switch (generation_.shape) {
+        case TextShape::message:
+            add_parts(choice, answer_of(choice).reader.push(delta.text), logprobs_of(choice, delta), chunks);
+            return chunks;
+        case TextShape::text:
+            chunks.push_back(wrap(choice_chunk(choice, {"text", delta.text}, logprobs_of(choice, delta), Json())));
+            return chunks;
+    }
+    CHECK(false, "each shape has its chunks");
 }
 
 std::vector<schema::Chunk> ChunkWriter::end(std::int32_t choice, engine::FinishReason reason) {
     std::vector<schema::Chunk> chunks;
     open(choice, chunks);
-    chunks.push_back(wrap(choice_chunk(choice, part_of(std::nullopt), Json(), name_of(reason))));
-    return chunks;
+    switch (generation_.shape) {
+        case TextShape::message: {
+            add_parts(choice, answer_of(choice).reader.finish(), Json(), chunks);
+            const char* finish = finish_of(reason, answer_of(choice).calls > 0, head_.names_call);
+            chunks.push_back(wrap(choice_chunk(choice, {"delta", Json(Json::Object())}, Json(), finish)));
+            return chunks;
+        }
+        case TextShape::text: chunks.push_back(wrap(choice_chunk(choice, {"text", ""}, Json(), name_of(reason)))); return chunks;
+    }
+    CHECK(false, "each shape has its chunks");
 }
 
 std::vector<schema::Chunk> ChunkWriter::end_stream(const schema::Usage& usage) {
@@ -361,15 +432,6 @@ std::vector<schema::Chunk> ChunkWriter::end_stream(const schema::Usage& usage) {
 
 schema::Chunk ChunkWriter::wrap(Json chunk) {
     return {.job_id = head_.job_id, .custom_id = head_.custom_id, .attempt = attempt_, .seq = seq_++, .chunk = std::move(chunk)};
-}
-
-// The member of a chunk's choice that holds its text; nullopt: an answer's end, which has none.
-Json::Member ChunkWriter::part_of(std::optional<std::string_view> text) const {
-    switch (generation_.shape) {
-        case TextShape::message: return {"delta", text ? Json::object({{"content", *text}}) : Json(Json::Object())};
-        case TextShape::text: return {"text", text.value_or("")};
-    }
-    CHECK(false, "each shape has its chunks");
 }
 
 Json ChunkWriter::logprobs_of(std::int32_t choice, const engine::Delta& delta) const {

@@ -46,6 +46,9 @@ struct StreamHead {
     std::vector<std::string> echo;  // the texts of its prompts, if it asked for them: a choice's text starts with its prompt then
     std::int32_t samples = 1;
     bool wants_usage = false;
+    AnswerPlan answer;  // of a chat
+    bool shows_reasoning = true;
+    bool names_call = false;  // tool_choice names a function: the answer stops with its call
 };
 StreamHead stream_head_of(const ReplyPlan& plan);
 
@@ -63,10 +66,16 @@ public:
     std::vector<schema::Chunk> end_stream(const schema::Usage& usage);
 
 private:
+    // How far the answer of one choice of a chat has come.
+    struct Answer {
+        AnswerReader reader;
+        std::int64_t calls = 0;
+    };
     void open(std::int32_t choice, std::vector<schema::Chunk>& chunks);
+    Answer& answer_of(std::int32_t choice);
+    void add_parts(std::int32_t choice, AnswerReader::Parts parts, schema::Json logprobs, std::vector<schema::Chunk>& chunks);
     schema::Chunk wrap(schema::Json chunk);
     schema::Json choice_chunk(std::int32_t choice, schema::Json::Member part, schema::Json logprobs, schema::Json finish_reason) const;
-    schema::Json::Member part_of(std::optional<std::string_view> text) const;
     schema::Json logprobs_of(std::int32_t choice, const engine::Delta& delta) const;
     schema::Json envelope() const;
     std::size_t prompt_of(std::int32_t choice) const { return static_cast<std::size_t>(choice / head_.samples); }
@@ -79,6 +88,7 @@ private:
     const schema::Timestamp started_;
     const std::int64_t attempt_;
     std::vector<bool> opened_;
+    std::map<std::int32_t, Answer> answers_;                     // chats
     std::map<std::size_t, engine::Delta::ScoredPrompt> scored_;  // echoed prompts with log-probabilities
     std::int64_t seq_ = 0;
 };

@@ -35,7 +35,7 @@ public:
     // Adds a sequence's rows. Its blocks must be allocated. Call build() after the last one.
     void add(Sequence& sequence, std::int64_t rows);
     void build(Model& model);
-    // Sets which tokens may be drawn, as the sequences' grammars say. The device may compute the step meanwhile.
+    // Sets which tokens may be drawn, as the sequences say. The device may compute the step meanwhile.
     void allow_tokens();
     void clear();
     // Ignores the rows of a sequence that ended or was cancelled while this step is queued.

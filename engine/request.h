@@ -12,6 +12,7 @@
 #include "engine/adapter_cache.h"
 #include "engine/block_pool.h"
 #include "engine/model/pooling.h"
+#include "engine/text/thought.h"
 #include "kernels/backend.h"
 #include "schema/job.h"
 
@@ -28,12 +29,29 @@ struct Fork {
     std::int64_t tokens = 0;
 };
 
+// How a model thinks before it answers (text/thought.h). A grammar and stop texts are for the answer.
+struct Thinking {
+    const ThoughtMarks* marks = nullptr;           // not null; constant, outlives all requests
+    ThoughtState begin = ThoughtState::undecided;  // after the prompt
+    std::optional<TokenId> start_token;            // the mark that begins a thought, if one token spells it
+    std::vector<TokenId> end_tokens;               // that spell the mark that ends it
+    std::optional<std::int64_t> budget;            // tokens after which a thought is ended; nullopt: any number
+};
+
 // How tokens are drawn and when an answer ends: equal for all requests of a job, which share one.
 struct Drawing {
     schema::Sampling sampling;  // without seed, max_tokens and logit_bias, which are members here and of Request
     std::vector<kernels::TokenBias> logit_bias;
-    std::vector<TokenId> end_tokens;  // end the text when drawn; part of it only if sampling.include_stop_text
+    std::vector<TokenId> end_tokens;         // end the text when drawn; part of it only if sampling.include_stop_text
     std::shared_ptr<const Grammar> grammar;  // which tokens may be drawn, and when the text is complete; null: any, and never
+    // As kernels::SampleRow::allowed, for all draws. Set if there is a grammar and a thought, or if there are bad words.
+    std::vector<std::uint32_t> allowed;
+    std::vector<std::vector<TokenId>> bad_words;  // each of at least two tokens, the last of which is not drawn after the others
+    std::optional<Thinking> thinking;             // nullopt: the model does not think
+    std::vector<TokenId> shown_tokens;            // special tokens whose spelling is part of the text whatever skip_special_tokens says
+
+    // Which tokens may be drawn next depends on those drawn before.
+    bool depends_on_drawn() const { return grammar != nullptr || !bad_words.empty() || (thinking && thinking->budget); }
 };
 using SharedDrawing = std::shared_ptr<const Drawing>;
 SharedDrawing shared(Drawing drawing);
@@ -50,10 +68,10 @@ struct Request {
     std::int64_t max_tokens = 0;  // 0: nothing is drawn
     // The most that may be drawn whatever the KV cache holds: it decides how longrope turns positions. nullopt: max_tokens.
     std::optional<std::int64_t> tokens_allowed;
-    std::int32_t priority = 0;    // lower first
-    bool large = false;           // its job is large: requests of such jobs get half of a step while others have work
-    bool stream = false;          // steps hand out deltas
-    std::optional<Fork> fork;     // the leader must have been submitted before
+    std::int32_t priority = 0;  // lower first
+    bool large = false;         // its job is large: requests of such jobs get half of a step while others have work
+    bool stream = false;        // steps hand out deltas
+    std::optional<Fork> fork;   // the leader must have been submitted before
 
     // If set, the result has the log-probability of prompt[i], given the tokens before it, for every i > score_begin (echo, choices).
     std::optional<std::int64_t> score_begin;
@@ -84,9 +102,10 @@ struct Result {
     std::vector<TokenId> tokens;            // drawn, including an end token
     std::string text;                       // without stop texts and end tokens
     FinishReason finish = FinishReason::stop;
-    std::vector<TokenLogprobs> logprobs;  // of drawn tokens, if sampling.logprobs is set
-    std::vector<TokenLogprobs> scores;    // of prompt tokens after score_begin, in order
-    std::vector<float> final_targets;     // [Request::final_targets.size()]
+    std::optional<std::int64_t> thought_tokens;  // of `tokens`, those of a thought with its marks; nullopt: the model does not think
+    std::vector<TokenLogprobs> logprobs;         // of drawn tokens, if sampling.logprobs is set
+    std::vector<TokenLogprobs> scores;           // of prompt tokens after score_begin, in order
+    std::vector<float> final_targets;            // [Request::final_targets.size()]
     // embed: the vector, not normalized; classify: [labels]; token_classify: [prompt tokens, labels], row by row.
     std::vector<float> pooled;
     std::shared_ptr<const Labels> labels;  // of the head that classified; not null then

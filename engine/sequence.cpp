@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/text/tokenizer.h"
 #include "schema/check.h"
 #include "schema/json.h"
 
@@ -10,10 +11,22 @@ namespace lorry::engine {
 
 namespace {
 
-schema::JobError error_of_grammar(const std::string& why) {
-    return {.code = schema::ErrorCode::invalid_structure,
-            .param = {},
-            .message = "the answer could not go on as its structure demands: " + why + "; simplify the structure"};
+constexpr std::size_t word_bits = 32;
+
+bool has_bit(std::span<const std::uint32_t> words, TokenId token) {
+    const auto index = static_cast<std::size_t>(token);
+    return index / word_bits < words.size() && (words[index / word_bits] >> (index % word_bits) & 1U) != 0;
+}
+
+void set_bit(std::vector<std::uint32_t>& words, TokenId token, bool value) {
+    const auto index = static_cast<std::size_t>(token);
+    const std::uint32_t bit = 1U << (index % word_bits);
+    if (index / word_bits >= words.size()) {
+        if (!value) return;
+        words.resize(index / word_bits + 1);
+    }
+    std::uint32_t& word = words[index / word_bits];
+    word = value ? word | bit : word & ~bit;
 }
 
 }  // namespace
@@ -35,6 +48,7 @@ Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash
       prompt_size_(tokens.size()),
       text_rows_(text_rows),
       root_(root),
+      tokenizer_(tokenizer),
       detokenizer_(tokenizer, request_.drawing->sampling.skip_special_tokens),
       matcher_(request_.drawing->sampling.stop, request_.drawing->sampling.include_stop_text),
       // Log-probabilities come with draws.
@@ -42,11 +56,15 @@ Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash
     result.id = request_.id;
     result.prompt_tokens = prompt_tokens();
     result.finish = FinishReason::length;
+    if (const auto& thinking = request_.drawing->thinking) {
+        thought_.emplace(*thinking->marks, thinking->begin);
+        result.thought_tokens = 0;
+    }
     if (!draws()) return;
     detokenizer_.prime(tokens);
-    if (request_.drawing->grammar == nullptr) return;
-    answer_ = request_.drawing->grammar->begin();
-    force();
+    const bool may_think = thought_ && thought_->state() != ThoughtState::answering;
+    if (request_.drawing->grammar == nullptr || may_think) return;
+    begin_answer();
     has_answered_ = append_forced();
 }
 
@@ -85,9 +103,9 @@ std::int64_t Sequence::reusable_tokens() const {
 SequenceView Sequence::view() const {
     SequenceView view;
     view.known = known();
-    // A token that a queued step draws is computed next, unless it reaches max_tokens. A grammar must have seen it first.
+    // A token that a queued step draws is computed next, unless it reaches max_tokens. What may follow it must not depend on it.
     const bool goes_on = std::ssize(output()) + queued.draws < request_.max_tokens;
-    if (goes_on && request_.drawing->grammar == nullptr) view.known += queued.draws;
+    if (goes_on && !request_.drawing->depends_on_drawn()) view.known += queued.draws;
     view.computed = launched();
     view.blocks = static_cast<std::int64_t>(blocks.size());
     view.samples = draws() || !request_.final_targets.empty();
@@ -105,29 +123,91 @@ SequenceView Sequence::view() const {
     return view;
 }
 
+void Sequence::fail(schema::ErrorCode code, std::string message) {
+    result.error = schema::JobError{.code = code, .param = {}, .message = std::move(message)};
+}
+
+void Sequence::fail_structure(const std::string& why) {
+    fail(schema::ErrorCode::invalid_structure, "the answer could not go on as its structure demands: " + why + "; simplify the structure");
+}
+
+std::optional<TokenId> Sequence::forced_token() const {
+    if (is_forced()) return forced_.tokens[forced_taken_];
+    if (!thinks()) return std::nullopt;
+    const Thinking& thinking = *request_.drawing->thinking;
+    if (!thinking.budget || (end_mark_taken_ == 0 && std::ssize(output()) - thought_begin_ < *thinking.budget)) return std::nullopt;
+    return end_mark_taken_ < thinking.end_tokens.size() ? std::optional(thinking.end_tokens[end_mark_taken_]) : std::nullopt;
+}
+
 std::span<const std::uint32_t> Sequence::allowed_tokens() {
-    if (!answer_) return {};
-    if (is_forced()) {
-        const auto token = static_cast<std::size_t>(forced_.tokens[forced_taken_]);
-        only_forced_.assign(token / 32 + 1, 0);
-        only_forced_.back() = 1U << (token % 32);
-        return only_forced_;
+    const Drawing& drawing = *request_.drawing;
+    if (const auto forced = forced_token()) {
+        allowed_.clear();
+        set_bit(allowed_, *forced, true);
+        return allowed_;
     }
-    const auto allowed = answer_->allowed();
-    if (allowed) return *allowed;
-    result.error = error_of_grammar(allowed.error());
+    allowed_ = drawing.allowed;
+    if (drawing.grammar != nullptr && !allow_by_grammar()) return {};
+    leave_out_bad_words();
+    if (allowed_.empty() || std::ranges::any_of(allowed_, [](std::uint32_t word) { return word != 0; })) return allowed_;
+    fail_allowed();
     return {};
 }
 
-// Asks the grammar which tokens must come next.
-void Sequence::force() {
-    auto forced = answer_->force();
-    if (!forced) {
-        result.error = error_of_grammar(forced.error());
-        return;
+void Sequence::fail_allowed() {
+    fail(schema::ErrorCode::invalid_value,
+         "no token may be drawn: what 'bad_words' and 'allowed_token_ids' leave does not fit the answer so far; allow more");
+}
+
+// False if the grammar failed.
+bool Sequence::allow_by_grammar() {
+    const Drawing& drawing = *request_.drawing;
+    if (thinks()) {  // a thought that ended the text would leave no answer
+        for (const TokenId token : drawing.end_tokens) set_bit(allowed_, token, false);
+        return true;
     }
+    if (!answer_) answer_ = drawing.grammar->begin();
+    const auto allowed = answer_->allowed();
+    if (!allowed) {
+        fail_structure(allowed.error());
+        return false;
+    }
+    const bool may_think = thought_ && output().empty() && thought_->state() == ThoughtState::undecided && drawing.thinking->start_token;
+    const bool thought_allowed = may_think && (drawing.allowed.empty() || has_bit(drawing.allowed, *drawing.thinking->start_token));
+    if (allowed_.empty()) {
+        allowed_.assign(allowed->begin(), allowed->end());
+    } else {
+        allowed_.resize(std::min(allowed_.size(), allowed->size()));
+        for (std::size_t i = 0; i < allowed_.size(); ++i) allowed_[i] &= (*allowed)[i];
+    }
+    if (thought_allowed) set_bit(allowed_, *drawing.thinking->start_token, true);
+    return true;
+}
+
+void Sequence::leave_out_bad_words() {
+    for (const std::vector<TokenId>& word : request_.drawing->bad_words) {
+        const std::span<const TokenId> before = std::span(word).first(word.size() - 1);
+        if (before.size() > output().size()) continue;
+        if (std::ranges::equal(before, output().last(before.size()))) set_bit(allowed_, word.back(), false);
+    }
+}
+
+// No thought comes first, or it has ended.
+void Sequence::begin_answer() {
+    answer_ = request_.drawing->grammar->begin();
+    force();
+}
+
+// Asks the grammar which tokens must come next. With bad words each token is looked at in its turn.
+void Sequence::force() {
+    const Drawing& drawing = *request_.drawing;
+    if (!drawing.bad_words.empty()) return;
+    auto forced = answer_->force();
+    if (!forced) return fail_structure(forced.error());
     forced_ = *std::move(forced);
     forced_taken_ = 0;
+    const auto is_allowed = [&](TokenId token) { return drawing.allowed.empty() || has_bit(drawing.allowed, token); };
+    if (!std::ranges::all_of(forced_.tokens, is_allowed)) fail_allowed();
 }
 
 // True if nothing may follow the token, which is no end token, or if the grammar failed.
@@ -138,33 +218,55 @@ bool Sequence::complete_answer(TokenId token) {
         return forced_.complete && !is_forced();
     }
     const auto complete = answer_->accept(token);
-    if (!complete) result.error = error_of_grammar(complete.error());
+    if (!complete) fail_structure(complete.error());
     if (complete.value_or(true)) return true;
     force();
     return result.error.has_value();
 }
 
+// True if a stop text is complete. There are none in a thought.
+bool Sequence::push_text(const std::string& text) {
+    characters_ += schema::count_characters(text);
+    const bool armed = std::ssize(output()) > request_.drawing->sampling.min_tokens && !thinks();
+    if (thought_ && thought_->state() != ThoughtState::answering) {
+        const bool was_thinking = thinks();
+        const ThoughtReader::Parts parts = thought_->push(text);
+        if (thinks() && !was_thinking) thought_begin_ = std::ssize(output());
+        const bool thought_ended = thought_->state() == ThoughtState::answering && (was_thinking || !parts.thought.empty());
+        if (thinks() || thought_ended) result.thought_tokens = std::ssize(output());
+        if (thought_ended && !parts.answer.empty() && request_.drawing->grammar != nullptr) {
+            fail(schema::ErrorCode::invalid_structure,
+                 "the token that ended the thought began the answer, which its structure then could not hold; leave the structure out");
+        }
+    }
+    return matcher_.push(text, armed);
+}
+
 // Appends a token that was drawn or forced. True if the sequence has ended.
 bool Sequence::append(TokenId token) {
-    const schema::Sampling& sampling = request_.drawing->sampling;
+    const Drawing& drawing = *request_.drawing;
+    const bool was_thinking = thinks();
+    if (was_thinking && forced_token()) ++end_mark_taken_;
+    const bool starts_thought =
+        thought_ && thought_->state() == ThoughtState::undecided && output().empty() && drawing.thinking->start_token == token;
     tokens.push_back(token);
-    const auto count = static_cast<std::int64_t>(output().size());
-    const auto take_text = [&](const std::string& text) {
-        characters_ += schema::count_characters(text);
-        return matcher_.push(text, count > sampling.min_tokens);
-    };
+
     // Until min_tokens are drawn, end tokens are banned, unless a grammar allows nothing else.
-    const bool is_end_token = std::ranges::find(request_.drawing->end_tokens, token) != request_.drawing->end_tokens.end();
-    const bool is_complete = !is_end_token && complete_answer(token);
+    const bool is_end_token = std::ranges::find(drawing.end_tokens, token) != drawing.end_tokens.end();
+    const bool is_complete = !is_end_token && !was_thinking && !starts_thought && complete_answer(token);
     if (is_end_token || is_complete) result.finish = FinishReason::stop;
-    if (!is_end_token || sampling.include_stop_text) {
-        if (take_text(detokenizer_.push(token))) {
+    if (!is_end_token || drawing.sampling.include_stop_text) {
+        std::string text = detokenizer_.push(token);
+        const bool is_shown = std::ranges::find(drawing.shown_tokens, token) != drawing.shown_tokens.end();
+        if (is_shown && drawing.sampling.skip_special_tokens) text += tokenizer_.token_bytes(token);
+        if (push_text(text)) {
             result.finish = FinishReason::stop;
             return true;  // what the detokenizer still holds comes after the stop text
         }
     }
-    const bool ended = is_end_token || is_complete || count >= request_.max_tokens;
-    if (ended && take_text(detokenizer_.finish())) result.finish = FinishReason::stop;
+    const bool ended = is_end_token || is_complete || std::ssize(output()) >= request_.max_tokens;
+    if (ended && push_text(detokenizer_.finish())) result.finish = FinishReason::stop;
+    if (!ended && was_thinking && !thinks() && drawing.grammar != nullptr && !result.error) begin_answer();
     return ended;
 }
 

@@ -14,6 +14,7 @@
 #include "engine/stopping.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/grammar.h"
+#include "engine/text/thought.h"
 
 namespace lorry::engine {
 
@@ -52,9 +53,9 @@ public:
     // The chain hashes of the full blocks within tokens [from, end), with `from` rounded down to the start of its block.
     std::span<const BlockHash> blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) const;
 
-    // The tokens that its grammar allows to be drawn next, as kernels::SampleRow::allowed; empty: all. Takes microseconds, or
-    // longer with a hostile grammar.
-    // Sets result.error if the grammar has become too complex.
+    // The tokens that its grammar, its bad words and the end of its thought allow to be drawn next, as kernels::SampleRow::allowed; empty:
+    // all. Takes microseconds, or longer with a hostile grammar. Valid until the next call. Sets result.error if the grammar has become too
+    // complex, or if no token may be drawn.
     std::span<const std::uint32_t> allowed_tokens();
     // Appends a drawn token and those that the grammar forces after it. True if the sequence has ended.
     bool accept(const kernels::SampleResult& drawn);
@@ -86,8 +87,19 @@ private:
     bool append_forced();
     // Whether the next token is one that the grammar forces.
     bool is_forced() const { return forced_taken_ < forced_.tokens.size(); }
+    // The next token if it is that one, or one of the mark that ends a thought whose budget is used up.
+    std::optional<TokenId> forced_token() const;
+    void begin_answer();
     void force();
     bool complete_answer(TokenId token);
+    // Whether the next token is one of a thought, which no grammar holds.
+    bool thinks() const { return thought_ && thought_->state() == ThoughtState::thinking; }
+    bool allow_by_grammar();
+    void leave_out_bad_words();
+    bool push_text(const std::string& text);
+    void fail(schema::ErrorCode code, std::string message);
+    void fail_structure(const std::string& why);
+    void fail_allowed();
     void end_offsets_with_text();
 
     Request request_;
@@ -95,14 +107,18 @@ private:
     TextRows text_rows_;
     mutable std::vector<BlockHash> chain_;  // a cache for chain()
     BlockHash root_;
+    const Tokenizer& tokenizer_;
     Detokenizer detokenizer_;
     StopMatcher matcher_;
-    std::optional<Grammar::Answer> answer_;  // if there is a grammar
+    std::optional<Grammar::Answer> answer_;  // if there is a grammar, from where the answer begins
     Grammar::Answer::Forced forced_;         // by the grammar after the last token
     std::size_t forced_taken_ = 0;           // of forced_.tokens: those that were appended
-    std::vector<std::uint32_t> only_forced_;
     const bool force_together_;
-    bool has_answered_ = false;             // nothing more is drawn
+    bool has_answered_ = false;           // nothing more is drawn
+    std::vector<std::uint32_t> allowed_;  // what allowed_tokens() returns
+    std::optional<ThoughtReader> thought_;
+    std::int64_t thought_begin_ = 0;        // index of the thought's first token in output(), if thinks()
+    std::size_t end_mark_taken_ = 0;        // of the tokens of the thought's end mark: those that were forced
     std::int64_t characters_ = 0;           // of the text of the drawn tokens
     std::int64_t characters_streamed_ = 0;  // of these, handed out in deltas
     std::size_t logprobs_streamed_ = 0;

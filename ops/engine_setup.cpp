@@ -179,10 +179,12 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     replace_engine(options_);
 
     auto chat_template = engine::ChatTemplate::load(settings.model);
-    preparer_ = std::make_unique<consumer::Preparer>(
-        tokenizer_, std::move(chat_template), model_->config(),
-        consumer::PreparerOptions{
-            .context_max = engine_->context_max(), .whole_max = options_.step_rows_max, .share_prefixes = settings.share_prefixes});
+    preparer_ = std::make_unique<consumer::Preparer>(tokenizer_, std::move(chat_template), model_->config(),
+                                                     consumer::PreparerOptions{.context_max = engine_->context_max(),
+                                                                               .whole_max = options_.step_rows_max,
+                                                                               .share_prefixes = settings.share_prefixes,
+                                                                               .reasoning_parser = settings.reasoning_parser,
+                                                                               .tool_parser = settings.tool_parser});
     engine::ContentHash hash;
     hash.add_text(model_->fingerprint());
     hash.add_text(backend_->info().fingerprint);

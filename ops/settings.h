@@ -178,6 +178,20 @@ public:
                                .more = "Shared prompts are then computed once for all tenants, but a tenant can learn from "
                                        "`cached_tokens`, and from the time a job takes, how other tenants' prompts begin. `cache_salt` "
                                        "of a job separates it in any case."});
+    std::string reasoning_parser = row(&Settings::reasoning_parser, "auto",
+                                       {.key = "reasoning_parser",
+                                        .scope = SettingScope::model,
+                                        .value = "auto|none|think|mistral|seed_oss|granite",
+                                        .help = "how the model marks its thoughts; auto reads it from the chat template",
+                                        .more = "Thoughts become `reasoning` of a chat's message. `think` is `<think>…</think>`, as Qwen3, "
+                                                "QwQ and DeepSeek-R1 write it. With `none` they stay in the text."});
+    std::string tool_parser = row(&Settings::tool_parser, "auto",
+                                  {.key = "tool_parser",
+                                   .scope = SettingScope::model,
+                                   .value = "auto|none|hermes|mistral_args|mistral|phi4_mini_json|pythonic|llama3_json",
+                                   .help = "how the model writes calls of tools; auto reads it from the chat template",
+                                   .more = "Calls become `tool_calls` of a chat's message. With `none`, and where the template shows no "
+                                           "format that Lorry knows, they stay in the text, and jobs cannot demand them."});
 
     // The jobs that are under way.
     std::int64_t in_flight = row(&Settings::in_flight, 2048,

@@ -8,18 +8,20 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "schema/codec_pooling.h"
 #include "schema/codec_prompt.h"
 #include "schema/codec_structure.h"
+#include "schema/codec_tools.h"
 
 namespace lorry::schema {
 namespace {
 
 constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t model_bytes_max = 512;
-constexpr std::size_t stops_max = 16;
-constexpr std::size_t stop_bytes_max = 1024;  // of one
+constexpr WordLimits stop_limits{.words = 16, .bytes = 1024, .single = true};
+constexpr WordLimits bad_word_limits{.words = 1024, .bytes = 1024};
 constexpr std::size_t stop_ids_max = 1024;
 constexpr std::int64_t fills_max = 100;
 
@@ -29,18 +31,21 @@ struct Draft {
 
     const Json& body;
     Job& job;
-    std::optional<std::string> messages;
+    std::optional<ReadMessages> messages;
     std::optional<std::vector<TextPrompt>> prompts;
-    std::string tools;
-    std::string template_options;
+    Tools tools;
+    std::optional<ToolChoice> tool_choice;
+    bool parallel_calls = true;
+    Json template_options;  // an object or null
+    std::optional<std::string> effort;
     bool add_generation_prompt = true;
+    bool continues_last = false;
     std::optional<std::int32_t> max_tokens;
     std::optional<std::int32_t> max_completion_tokens;
     std::optional<std::int32_t> best_of;
     std::optional<std::int32_t> logprobs;      // completions
     bool wants_logprobs = false;               // chat
     std::optional<std::int32_t> top_logprobs;  // chat
-    bool has_tool_choice = false;
     bool has_stream_options = false;
     std::optional<std::string> prompt_name;
     std::optional<std::string> input_type;
@@ -149,11 +154,15 @@ FieldError read_truncation(Draft& draft, const Json& value) {
     return store(draft.truncation_tokens, read_truncation_tokens(value));
 }
 
-FieldError read_tool_choice(Draft& draft, const Json& value) {
-    draft.has_tool_choice = true;
-    const auto* choice = value.as_string();
-    if (choice != nullptr && (*choice == "none" || *choice == "auto")) return {};
-    return unsupported("tool_choice", fmt::format("field 'tool_choice' is {}; only \"auto\" and \"none\" are supported", shown(value)));
+FieldError read_effort(Draft& draft, const Json& value) {
+    constexpr std::string_view efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    const auto* effort = value.as_string();
+    if (effort == nullptr) return wrong_type("reasoning_effort", "a string", value);
+    if (std::ranges::find(efforts, *effort) == std::end(efforts)) {
+        return wrong_value("reasoning_effort", value, fmt::format("{}", fmt::join(efforts, ", ")));
+    }
+    draft.effort = *effort;
+    return {};
 }
 
 FieldError read_template_options(Draft& draft, const Json& value) {
@@ -164,30 +173,7 @@ FieldError read_template_options(Draft& draft, const Json& value) {
                            fmt::format("field 'chat_template_kwargs' has '{0}'; give the field '{0}' instead", name));
         }
     }
-    draft.template_options = value.dump();
-    return {};
-}
-
-FieldError read_stop(Draft& draft, const Json& value) {
-    auto& stop = draft.job.sampling.stop;
-    const auto* list = value.as_array();
-    if (!value.is_string() && list == nullptr) return wrong_type("stop", "a string or an array of strings", value);
-    if (list != nullptr && list->size() > stops_max)
-        return wrong_value("stop", value, fmt::format("a list of up to {} strings", stops_max));
-    stop.clear();
-    const auto add = [&](const Json& element) -> FieldError {
-        const auto* word = element.as_string();
-        if (word == nullptr) return wrong_type("stop", "a string or an array of strings", element);
-        if (word->empty() || word->size() > stop_bytes_max) {
-            return wrong_value("stop", element, fmt::format("a text of 1 to {} bytes", stop_bytes_max));
-        }
-        stop.push_back(*word);
-        return {};
-    };
-    if (list == nullptr) return add(value);
-    for (const Json& element : *list) {
-        if (auto error = add(element)) return error;
-    }
+    draft.template_options = value;
     return {};
 }
 
@@ -248,7 +234,11 @@ constexpr Field fields[] = {
     {"query", rerank, Custom{read_query}},
     {"documents", rerank, Custom{[](Draft& d, const Json& v) { return store(d.job.pooling.second_texts, read_documents(v)); }}},
     {"tools", chat, Custom{[](Draft& d, const Json& v) { return store(d.tools, read_tools(v)); }}},
-    {"tool_choice", chat, Custom{read_tool_choice}},
+    {"tool_choice", chat, Custom{[](Draft& d, const Json& v) { return store(d.tool_choice, read_tool_choice(v)); }}},
+    {"parallel_tool_calls", chat, Flag{[](Draft& d, bool v) { d.parallel_calls = v; }}},
+    {"reasoning_effort", chat, Custom{read_effort}},
+    {"continue_final_message", chat, Flag{[](Draft& d, bool v) { d.continues_last = v; }}},
+    {"add_special_tokens", generate, Flag{[](Draft& d, bool v) { d.job.add_special_tokens = v; }}},
     {"chat_template_kwargs", converse, Custom{read_template_options}},
     {"add_generation_prompt", converse, Flag{[](Draft& d, bool v) { d.add_generation_prompt = v; }}},
     {"echo", text, Flag{[](Draft& d, bool v) { d.job.echo = v; }}},
@@ -258,7 +248,7 @@ constexpr Field fields[] = {
     {"normalize", embeddings, Flag{[](Draft& d, bool v) { d.job.pooling.normalize = v; }}},
     {"prompt_name", embeddings, Custom{[](Draft& d, const Json& v) { return store(d.prompt_name, read_text("prompt_name", v)); }}},
     {"input_type", embeddings, Custom{[](Draft& d, const Json& v) { return store(d.input_type, read_text("input_type", v)); }}},
-    {"truncate_prompt_tokens", truncate, Custom{read_truncation}},
+    {"truncate_prompt_tokens", truncate | generate, Custom{read_truncation}},
     {"truncation_side", truncate, Custom{[](Draft& d, const Json& v) { return store(d.keeps_end, read_keeps_end(v)); }}},
     {"stride", classify | embeddings | token_classify, Integer{0, int32_max, [](Draft& d, std::int64_t v) { d.job.pooling.stride = v; }}},
     {"hypothesis_template", classify, Custom{[](Draft& d, const Json& v) {
@@ -291,8 +281,16 @@ constexpr Field fields[] = {
         d.max_completion_tokens = static_cast<std::int32_t>(v); }}},
     {"min_tokens", generate, Integer{0, int32_max, [](Draft& d, std::int64_t v) {
         d.job.sampling.min_tokens = static_cast<std::int32_t>(v); }}},
-    {"stop", generate, Custom{read_stop}},
+    {"stop", generate, Custom{[](Draft& d, const Json& v) {
+        return store(d.job.sampling.stop, read_words("stop", v, stop_limits)); }}},
     {"stop_token_ids", generate, Custom{read_stop_ids}},
+    {"bad_words", generate, Custom{[](Draft& d, const Json& v) {
+        return store(d.job.sampling.bad_words, read_words("bad_words", v, bad_word_limits)); }}},
+    {"allowed_token_ids", generate, Custom{[](Draft& d, const Json& v) {
+        return store(d.job.sampling.allowed_token_ids, read_token_ids("allowed_token_ids", v)); }}},
+    {"thinking_token_budget", chat, Integer{0, int32_max, [](Draft& d, std::int64_t v) {
+        d.job.sampling.thinking_token_budget = v; }}},
+    {"include_reasoning", chat, Flag{[](Draft& d, bool v) { d.job.include_reasoning = v; }}},
     {"ignore_eos", generate, Flag{[](Draft& d, bool v) { d.job.sampling.ignore_eos = v; }}},
     {"include_stop_str_in_output", generate, Flag{[](Draft& d, bool v) { d.job.sampling.include_stop_text = v; }}},
     {"skip_special_tokens", generate, Flag{[](Draft& d, bool v) { d.job.sampling.skip_special_tokens = v; }}},
@@ -317,10 +315,8 @@ constexpr Field fields[] = {
     {"prompt_cache_key", chat, NoEffect{"string"}},
 
     {"modalities", chat, Fixed{R"(["text"])"}},
-    {"parallel_tool_calls", chat, Fixed{"true"}},
     {"spaces_between_special_tokens", generate, Fixed{"true"}},
     {"use_beam_search", generate, Fixed{"false"}},
-    {"continue_final_message", chat, Fixed{"false"}},
     {"return_token_ids", generate, Fixed{"false"}},
     {"return_tokens_as_token_ids", generate, Fixed{"false"}},
     {"suffix", text, Fixed{nullptr}},
@@ -328,7 +324,6 @@ constexpr Field fields[] = {
     {"function_call", chat, Fixed{nullptr}},
     {"audio", chat, Fixed{nullptr}},
     {"prediction", chat, Fixed{nullptr}},
-    {"reasoning_effort", chat, Fixed{nullptr}},
     {"verbosity", chat, Fixed{nullptr}},
     {"web_search_options", chat, Fixed{nullptr}},
     {"guided_json", generate, Fixed{nullptr}},
@@ -338,11 +333,9 @@ constexpr Field fields[] = {
     {"structural_tag", generate, Fixed{nullptr}},
     {"chat_template", converse, Fixed{nullptr}},
     {"documents", chat, Fixed{nullptr}},
-    {"add_special_tokens", all, Fixed{nullptr}},
-    {"truncate_prompt_tokens", all & ~truncate, Fixed{nullptr}},
+    {"add_special_tokens", all & ~generate, Fixed{nullptr}},
+    {"truncate_prompt_tokens", all & ~truncate & ~generate, Fixed{nullptr}},
     {"prompt_logprobs", generate, Fixed{nullptr}},
-    {"allowed_token_ids", generate, Fixed{nullptr}},
-    {"bad_words", generate, Fixed{nullptr}},
     {"logits_processors", generate, Fixed{nullptr}},
     {"length_penalty", generate, Fixed{nullptr}},
 };
@@ -439,7 +432,7 @@ FieldError finish_sampling(Draft& draft) {
     if (draft.best_of && *draft.best_of != job.n) {
         return unsupported("best_of", fmt::format("field 'best_of' is {}; only the value of n, {}, is supported", *draft.best_of, job.n));
     }
-    if (draft.top_logprobs && !draft.wants_logprobs) {
+    if (draft.top_logprobs.value_or(0) > 0 && !draft.wants_logprobs) {
         return invalid("top_logprobs", "field 'top_logprobs' needs 'logprobs': true; give both or none");
     }
     job.sampling.logprobs = draft.wants_logprobs ? std::optional(draft.top_logprobs.value_or(0)) : draft.logprobs;
@@ -450,8 +443,13 @@ FieldError finish_sampling(Draft& draft) {
         return invalid("structured_outputs", "fields 'response_format' and 'structured_outputs' are both present; give one of them");
     }
     job.structure = draft.response_format ? std::move(draft.response_format) : std::move(draft.structured_outputs);
-    if (draft.has_tool_choice && draft.tools.empty()) {
-        return invalid("tool_choice", "field 'tool_choice' needs 'tools'; give both or none");
+    auto use = tool_use_of(std::move(draft.tools.functions), draft.tool_choice, draft.parallel_calls);
+    if (!use) return std::move(use.error());
+    job.tools = std::move(*use);
+    if (job.structure && job.tools.choice != ToolUse::Choice::none) {
+        return invalid(
+            job.structure->field,
+            fmt::format("fields '{}' and 'tools' are both present; give one of them, or 'tool_choice': \"none\"", job.structure->field));
     }
     return {};
 }
@@ -480,7 +478,10 @@ FieldError finish_pooling(Draft& draft) {
     if (draft.keeps_end && !draft.truncates) {
         return invalid("truncation_side", "field 'truncation_side' needs 'truncate_prompt_tokens'; give both or none");
     }
-    if (draft.truncates) job.pooling.truncation = {.tokens = draft.truncation_tokens, .keeps_end = draft.keeps_end.value_or(false)};
+    if (draft.truncates && row_of(job.endpoint).generation) {
+        job.prompt_truncation = {.tokens = draft.truncation_tokens, .keeps_end = true};
+    } else if (draft.truncates)
+        job.pooling.truncation = {.tokens = draft.truncation_tokens, .keeps_end = draft.keeps_end.value_or(false)};
     if (job.pooling.stride) {
         if (auto error = error_of_stride(draft)) return error;
     }
@@ -522,6 +523,28 @@ Expected<Sequences, JobError> sequences_of(const Draft& draft, std::size_t promp
     CHECK(false, "each endpoint has a number of sequences");
 }
 
+Expected<ChatPrompt, JobError> chat_of(Draft& draft) {
+    if (draft.continues_last && draft.add_generation_prompt) {
+        return unexpected(
+            invalid("continue_final_message",
+                    "field 'continue_final_message' needs 'add_generation_prompt': false: the answer goes on with a message"));
+    }
+    if (draft.effort) {
+        const Json* effort = draft.template_options.find("reasoning_effort");
+        if (effort != nullptr && effort->dump() != Json(*draft.effort).dump()) {
+            return unexpected(invalid("reasoning_effort",
+                                      "fields 'reasoning_effort' and 'chat_template_kwargs.reasoning_effort' differ; give one of them"));
+        }
+        draft.template_options.set("reasoning_effort", *draft.effort);
+    }
+    ChatPrompt prompt{.messages = std::move(draft.messages->json),
+                      .tools = std::move(draft.tools.json),
+                      .template_options = draft.template_options.is_null() ? std::string() : draft.template_options.dump(),
+                      .add_generation_prompt = draft.add_generation_prompt};
+    if (draft.continues_last) prompt.continued = std::move(draft.messages->last_text);
+    return prompt;
+}
+
 FieldError finish_prompt(Draft& draft) {
     Job& job = draft.job;
     const EndpointRow row = row_of(job.endpoint);
@@ -536,10 +559,9 @@ FieldError finish_prompt(Draft& draft) {
                                                      sequences->rule, job_sequences_max));
     }
     if (draft.messages) {
-        job.prompt = ChatPrompt{.messages = std::move(*draft.messages),
-                                .tools = std::move(draft.tools),
-                                .template_options = std::move(draft.template_options),
-                                .add_generation_prompt = draft.add_generation_prompt};
+        auto prompt = chat_of(draft);
+        if (!prompt) return std::move(prompt.error());
+        job.prompt = std::move(*prompt);
     } else {
         job.prompt = std::move(*draft.prompts);
     }

@@ -87,7 +87,14 @@ Expected<Json, JobError> read_message(const Json& value, const std::string& fiel
     return message;
 }
 
-Expected<std::vector<std::int32_t>, JobError> read_token_ids(const std::string& field, const Json::Array& values) {
+// Of a content, or of its last part.
+std::string last_text_of(const Json& content) {
+    if (const auto* text = content.as_string()) return *text;
+    const auto* parts = content.as_array();
+    return parts == nullptr || parts->empty() ? std::string() : *parts->back().find("text")->as_string();
+}
+
+Expected<std::vector<std::int32_t>, JobError> read_ids(const std::string& field, const Json::Array& values) {
     if (values.empty()) return unexpected(invalid(field, fmt::format("field '{}' is empty; give at least one token id", field)));
     std::vector<std::int32_t> ids;
     ids.reserve(values.size());
@@ -101,7 +108,7 @@ Expected<std::vector<std::int32_t>, JobError> read_token_ids(const std::string& 
 
 }  // namespace
 
-Expected<std::string, JobError> read_messages(const Json& value) {
+Expected<ReadMessages, JobError> read_messages(const Json& value) {
     const auto* messages = value.as_array();
     if (messages == nullptr) return unexpected(wrong_type("messages", "an array", value));
     if (messages->empty()) return unexpected(invalid("messages", "field 'messages' is empty; give at least one message"));
@@ -111,7 +118,8 @@ Expected<std::string, JobError> read_messages(const Json& value) {
         if (!message) return unexpected(std::move(message.error()));
         out.push(std::move(*message));
     }
-    return out.dump();
+    const Json* last = messages->back().find("content");
+    return ReadMessages{.json = out.dump(), .last_text = last == nullptr ? std::string() : last_text_of(*last)};
 }
 
 Expected<std::vector<TextPrompt>, JobError> read_prompts(std::string_view field, const Json& value) {
@@ -123,7 +131,7 @@ Expected<std::vector<TextPrompt>, JobError> read_prompts(std::string_view field,
     const std::string name(field);
     std::vector<TextPrompt> prompts;
     if (values->front().is_number()) {
-        auto ids = read_token_ids(name, *values);
+        auto ids = read_ids(name, *values);
         if (!ids) return unexpected(std::move(ids.error()));
         prompts.emplace_back(std::move(*ids));
         return prompts;
@@ -135,7 +143,7 @@ Expected<std::vector<TextPrompt>, JobError> read_prompts(std::string_view field,
         if (texts && element.is_string()) {
             prompts.emplace_back(*element.as_string());
         } else if (!texts && element.is_array()) {
-            auto ids = read_token_ids(place, *element.as_array());
+            auto ids = read_ids(place, *element.as_array());
             if (!ids) return unexpected(std::move(ids.error()));
             prompts.emplace_back(std::move(*ids));
         } else {
@@ -151,6 +159,30 @@ Expected<std::int32_t, JobError> read_token_id(std::string_view place, const Jso
         return unexpected(wrong_value(place, value, "a token id, 0 or more"));
     }
     return static_cast<std::int32_t>(*value.as_integer());
+}
+
+Expected<std::vector<std::int32_t>, JobError> read_token_ids(std::string_view field, const Json& value) {
+    const auto* values = value.as_array();
+    if (values == nullptr) return unexpected(wrong_type(field, "an array of token ids", value));
+    return read_ids(std::string(field), *values);
+}
+
+Expected<std::vector<std::string>, JobError> read_words(std::string_view field, const Json& value, const WordLimits& limits) {
+    const auto* list = value.as_array();
+    if (list != nullptr && list->size() > limits.words)
+        return unexpected(wrong_value(field, value, fmt::format("a list of up to {} strings", limits.words)));
+    if (list == nullptr && !(limits.single && value.is_string()))
+        return unexpected(wrong_type(field, limits.single ? "a string or an array of strings" : "an array of strings", value));
+    std::vector<std::string> words;
+    for (const Json& element : list == nullptr ? Json::Array{value} : *list) {
+        const auto* word = element.as_string();
+        if (word == nullptr)
+            return unexpected(wrong_type(field, limits.single ? "a string or an array of strings" : "an array of strings", element));
+        if (word->empty() || word->size() > limits.bytes)
+            return unexpected(wrong_value(field, element, fmt::format("a text of 1 to {} bytes", limits.bytes)));
+        words.push_back(*word);
+    }
+    return words;
 }
 
 Expected<std::vector<std::string>, JobError> read_choices(const Json& value) {
@@ -171,28 +203,6 @@ Expected<std::vector<std::string>, JobError> read_choices(const Json& value) {
         choices.push_back(*choice);
     }
     return choices;
-}
-
-Expected<std::string, JobError> read_tools(const Json& value) {
-    const auto* tools = value.as_array();
-    if (tools == nullptr) return unexpected(wrong_type("tools", "an array", value));
-    for (std::size_t i = 0; i < tools->size(); ++i) {
-        const Json& tool = (*tools)[i];
-        const std::string place = fmt::format("tools[{}]", i);
-        if (!tool.is_object()) return unexpected(wrong_type(place, "an object", tool));
-        const Json* type = tool.find("type");
-        if (type == nullptr || !type->is_string()) return unexpected(missing(place + ".type", type, "it is \"function\""));
-        if (*type->as_string() != "function") return unexpected(wrong_value(place + ".type", *type, "\"function\""));
-        const Json* function = tool.find("function");
-        if (function == nullptr || !function->is_object()) {
-            return unexpected(missing(place + ".function", function, "it describes the function"));
-        }
-        const Json* name = function->find("name");
-        if (name == nullptr || !name->is_string()) {
-            return unexpected(missing(place + ".function.name", name, "it is the function's name"));
-        }
-    }
-    return tools->empty() ? std::string() : value.dump();
 }
 
 }  // namespace lorry::schema

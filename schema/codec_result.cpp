@@ -78,10 +78,14 @@ ErrorCode code_of(BatchFailure failure) {
 }
 
 Json encode_usage(const Usage& usage) {
-    return Json::object({{"prompt_tokens", usage.prompt_tokens},
-                         {"completion_tokens", usage.completion_tokens},
-                         {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-                         {"prompt_tokens_details", Json::object({{"cached_tokens", usage.cached_tokens}})}});
+    Json json = Json::object({{"prompt_tokens", usage.prompt_tokens},
+                              {"completion_tokens", usage.completion_tokens},
+                              {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+                              {"prompt_tokens_details", Json::object({{"cached_tokens", usage.cached_tokens}})}});
+    if (usage.reasoning_tokens) {
+        json.set("completion_tokens_details", Json::object({{"reasoning_tokens", *usage.reasoning_tokens}}));
+    }
+    return json;
 }
 
 Json error_body(const JobError& error) {
@@ -115,8 +119,8 @@ std::string encode_completion(const Completion& completion) {
     Json line = Json::object({{"id", repair_utf8(completion.id)}, {"custom_id", repair_utf8(completion.custom_id)}});
     if (completion.failure) {
         line.set("response", nullptr);
-        line.set("error", Json::object({{"code", name_of(code_of(*completion.failure))},
-                                        {"message", repair_utf8(completion.failure_message)}}));
+        line.set("error",
+                 Json::object({{"code", name_of(code_of(*completion.failure))}, {"message", repair_utf8(completion.failure_message)}}));
     } else {
         line.set("response", Json::object({{"status_code", completion.status_code},
                                            {"request_id", repair_utf8(request_id(completion.id))},

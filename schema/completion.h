@@ -15,7 +15,8 @@ namespace lorry::schema {
 struct Usage {
     std::int64_t prompt_tokens = 0;
     std::int64_t completion_tokens = 0;
-    std::int64_t cached_tokens = 0;  // of the prompt's tokens, those taken from the prefix index
+    std::int64_t cached_tokens = 0;                     // of the prompt's tokens, those taken from the prefix index
+    std::optional<std::int64_t> reasoning_tokens = {};  // of the completion's; nullopt: the model does not think
 };
 
 enum class JobState : std::uint8_t { running, completed, failed, expired, cancelled };

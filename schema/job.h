@@ -65,6 +65,7 @@ struct ChatPrompt {
     std::string tools;             // JSON array or empty
     std::string template_options;  // JSON object (chat_template_kwargs) or empty
     bool add_generation_prompt = true;
+    std::optional<std::string> continued;  // the text of the last message, which the answer goes on with (continue_final_message)
 };
 // Text to be tokenized, or token ids as they are.
 using TextPrompt = std::variant<std::string, std::vector<std::int32_t>>;
@@ -84,6 +85,9 @@ struct Sampling {
     std::int32_t min_tokens = 0;
     std::vector<std::string> stop;
     std::vector<std::int32_t> stop_token_ids;
+    std::vector<std::string> bad_words;                          // are not drawn
+    std::optional<std::vector<std::int32_t>> allowed_token_ids;  // not empty; nullopt: all
+    std::optional<std::int64_t> thinking_token_budget;           // tokens of a thought; nullopt: any number
     bool ignore_eos = false;
     bool include_stop_text = false;  // vLLM's include_stop_str_in_output
     bool skip_special_tokens = true;
@@ -91,6 +95,20 @@ struct Sampling {
 
     // Takes each of the first five fields from `defaults` if it is missing.
     void fill_in(const Sampling& defaults);
+};
+
+// A function that the model may call, of `tools`.
+struct ToolFunction {
+    std::string name;
+    std::string parameters;  // a JSON schema; empty: any object
+};
+// Which calls an answer may have, and which it must have: tools, tool_choice and parallel_tool_calls.
+struct ToolUse {
+    enum class Choice : std::uint8_t { none, automatic, required };
+    Choice choice = Choice::none;
+    std::vector<ToolFunction> functions;  // those that may be called; empty if none may
+    bool named = false;                   // required: tool_choice names the only function
+    bool parallel = true;                 // several calls in one answer
 };
 
 // Cuts a text that has more tokens: truncate_prompt_tokens and truncation_side.
@@ -141,6 +159,10 @@ struct Job {
     std::variant<ChatPrompt, std::vector<TextPrompt>> prompt;  // classify: either; all but it and chats: texts; rerank: one, the query
     std::vector<std::string> choices;                          // classify only, at least two or none
     std::optional<Structure> structure;                        // what each answer must match; nullopt: text of any form
+    ToolUse tools;                                             // chats
+    bool include_reasoning = true;                             // chats: a thought is part of the result
+    std::optional<bool> add_special_tokens;                    // to a prompt that is drawn from; nullopt: to texts, not to chats
+    std::optional<Truncation> prompt_truncation;               // of a prompt that is drawn from, which keeps its end
     PoolingFields pooling;
     Sampling sampling;
     std::int32_t n = 1;

@@ -1,4 +1,4 @@
-// What a job's answer must match: response_format and structured_outputs. Read by codec_structure.cpp, compiled by engine/text/grammar.cpp.
+// What a job's answer must match. Read by codec_structure.cpp, or made of tools by consumer/answer; compiled by engine/text/grammar.cpp.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ struct Structure {
         json_schema,  // a JSON text
         regex,        // of the whole answer
         choices,      // a JSON array of strings, one of which is the answer
-        lark          // a grammar
+        lark,         // a grammar
+        rules         // a grammar with schemas that Lorry made of the job's tools (lorry_grammar.h)
     };
     Kind kind = Kind::json_schema;
     std::string field;  // of the job's body, for errors

@@ -65,6 +65,8 @@ std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& mode
     const auto config = read_json_object(model_folder / "tokenizer_config.json");
     auto templates = find_templates(model_folder, config);
     if (templates.by_name.as_object()->empty()) return std::nullopt;
+    std::string source;
+    for (const auto& [name, text] : *templates.by_name.as_object()) source += *text.as_string() + '\n';
     const auto description =
         Json::object({{"templates", std::move(templates.by_name)}, {"special_tokens", special_tokens_of(model_folder, config)}}).dump();
     lorry_text_chat_template* handle = nullptr;
@@ -73,7 +75,7 @@ std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& mode
         throw std::runtime_error(templates.file.string() + " cannot be used: " + error + "; correct the template, or remove it to serve " +
                                  "/v1/completions only");
     }
-    return ChatTemplate(Handle(handle));
+    return ChatTemplate(Handle(handle), std::move(source));
 }
 
 Expected<std::string, std::string> ChatTemplate::render(const ChatRequest& request) const {

@@ -36,6 +36,8 @@ public:
     // The prompt, to be encoded without adding special tokens. The error is for the sender of the job: the message of raise_exception, or
     // what failed in which line of the template.
     Expected<std::string, std::string> render(const ChatRequest& request) const;
+    // Of all templates, as they are written: it shows how the model writes thoughts and calls of functions.
+    const std::string& source() const { return source_; }
 
 private:
     struct Free {
@@ -43,9 +45,10 @@ private:
     };
     using Handle = std::unique_ptr<lorry_text_chat_template, Free>;
 
-    explicit ChatTemplate(Handle handle) : handle_(std::move(handle)) {}
+    ChatTemplate(Handle handle, std::string source) : handle_(std::move(handle)), source_(std::move(source)) {}
 
     Handle handle_;
+    std::string source_;
 };
 
 }  // namespace lorry::engine

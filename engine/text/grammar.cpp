@@ -18,6 +18,7 @@ lorry_grammar_kind kind_of(const schema::Structure& structure) {
         case schema::Structure::Kind::json_schema: return structure.compact ? LORRY_GRAMMAR_COMPACT_JSON_SCHEMA : LORRY_GRAMMAR_JSON_SCHEMA;
         case schema::Structure::Kind::regex: return LORRY_GRAMMAR_REGEX;
         case schema::Structure::Kind::choices: return LORRY_GRAMMAR_CHOICES;
+        case schema::Structure::Kind::rules: return LORRY_GRAMMAR_RULES;
         case schema::Structure::Kind::lark: break;
     }
     return LORRY_GRAMMAR_LARK;

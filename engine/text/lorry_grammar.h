@@ -14,13 +14,15 @@ typedef struct lorry_grammar lorry_grammar;
 typedef struct lorry_grammar_answer lorry_grammar_answer;
 
 /* What the text of a structure is. In JSON one space may follow each comma and colon, or, if compact, none; there is no other white space.
+ * Rules: {"rules": rules of Lark, which may name tokens, "schemas": [JSON schemas, which the rules call schema_0, schema_1, ...]}.
  * Choices: a JSON array of strings. A regular expression is one of Rust's crate `regex`. */
 typedef enum {
     LORRY_GRAMMAR_JSON_SCHEMA = 0,
     LORRY_GRAMMAR_COMPACT_JSON_SCHEMA = 1,
     LORRY_GRAMMAR_REGEX = 2,
     LORRY_GRAMMAR_CHOICES = 3,
-    LORRY_GRAMMAR_LARK = 4
+    LORRY_GRAMMAR_LARK = 4,
+    LORRY_GRAMMAR_RULES = 5
 } lorry_grammar_kind;
 
 /* Takes time for each token. vocabulary: of the model, which draws no other tokens. end_tokens: those that may end an answer, within the

@@ -117,6 +117,197 @@ TEST(Preparer, WhereAGrammarLetsAnAnswerEndAnEndTokenEndsItAlsoWithIgnoreEos) {
 }
 
 // Longrope's frequencies follow from it, so that another KV cache gives no other answer.
+// The text of the first prompt, and its number of tokens, with this template.
+std::pair<std::string, std::size_t> prompt_of(const std::string& chat_template, const std::string& members) {
+    auto job = schema::parse_job({.source = {},
+                                  .key = {},
+                                  .value = R"({"custom_id":"a","url":"/chat/completions","body":{"model":"base",)" + members + "}}",
+                                  .headers = {},
+                                  .timestamp = {}},
+                                 {});
+    CHECK(job.has_value(), "the codec takes the test's job");
+    const tests::TempFolder folder;
+    tests::write_text(folder / "chat_template.jinja", chat_template);
+    engine::ModelConfig config;
+    config.vocabulary = 50257;
+    const Preparer preparer(tests::gpt2_tokenizer(), engine::ChatTemplate::load(folder.path()), config, {.context_max = 100});
+    const auto prepared = preparer.prepare(std::move(*job), {.kind = ModelName::Kind::base});
+    if (!prepared) return {schema::text_of(prepared.error().error), 0};
+    return {tests::gpt2_tokenizer().decode(prepared->requests.front().prompt, false), prepared->requests.front().prompt.size()};
+}
+
+TEST(Preparer, AnAnswerCanGoOnWithTheLastMessage) {
+    const std::string turns = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<|endoftext|>\n{% endfor %}";
+    const std::string trimming = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}<|endoftext|>\n{% endfor %}";
+    const auto goes_on = [](const std::string& content) {
+        return R"("messages":[{"role":"user","content":"q"},{"role":"assistant","content":)" + content +
+               R"(}],"add_generation_prompt":false,"continue_final_message":true)";
+    };
+    EXPECT_EQ(prompt_of(turns, goes_on(R"("It is ")")).first, "[user]q<|endoftext|>\n[assistant]It is ");
+    EXPECT_EQ(prompt_of(trimming, goes_on(R"("It is ")")).first, "[user]q<|endoftext|>\n[assistant]It is");
+    EXPECT_EQ(prompt_of(trimming, goes_on(R"([{"type":"text","text":"a"},{"type":"text","text":"b"}])")).first,
+              "[user]q<|endoftext|>\n[assistant]a\nb");
+    EXPECT_THAT(prompt_of("{{ messages[0].content }}", goes_on(R"("It is")")).first,
+                testing::HasSubstr("chat_template_failed: the chat template changes the text of the last message"));
+}
+
+TEST(Preparer, APromptMayKeepItsEndOnlyAndGetSpecialTokens) {
+    const std::string chat = R"("messages":[{"role":"user","content":" list depot load road"}])";
+    EXPECT_EQ(prompt_of("{{ messages[0].content }}", chat).second, 4U);
+    EXPECT_EQ(prompt_of("{{ messages[0].content }}", chat + R"(,"truncate_prompt_tokens":2)").first, " load road");
+    EXPECT_EQ(prompt_of("{{ messages[0].content }}", chat + R"(,"truncate_prompt_tokens":-1,"max_tokens":97)").first, " depot load road");
+    EXPECT_EQ(prompt_of("{{ messages[0].content }}", chat + R"(,"add_special_tokens":true)").second, 4U) << "GPT-2 adds none";
+}
+
+TEST(Preparer, WordsAreBannedAloneAndAfterASpace) {
+    engine::ModelConfig config;
+    config.vocabulary = 50257;
+    const auto drawing = prepared(config, R"(,"bad_words":["load"," depot","lorry road"],"allowed_token_ids":null)").drawing;
+    const auto allows = [&](const std::string& token) {
+        const auto id = static_cast<std::size_t>(tests::gpt2_tokenizer().encode(token, false)->front());
+        return (drawing->allowed[id / 32] >> (id % 32) & 1U) != 0;
+    };
+    EXPECT_FALSE(allows("load"));
+    EXPECT_FALSE(allows(" load"));
+    EXPECT_FALSE(allows("depot"));
+    EXPECT_FALSE(allows(" depot"));
+    EXPECT_TRUE(allows("lorry"));
+    EXPECT_EQ(drawing->bad_words.size(), 2U);
+    const auto some = prepared(config, R"(,"bad_words":["!"],"allowed_token_ids":[0,1,33])").drawing;
+    EXPECT_EQ(some->allowed[0], 2U);
+    EXPECT_EQ(some->allowed[1], 2U);
+    EXPECT_THAT(prompt_of("x", R"("messages":[{"role":"user","content":"q"}],"bad_words":[" "])").first,
+                testing::HasSubstr("invalid_value: a word of 'bad_words' has no tokens"));
+    EXPECT_THAT(prompt_of("x", R"("messages":[{"role":"user","content":"q"}],"allowed_token_ids":[1,50257])").first,
+                testing::HasSubstr("unknown_token"));
+}
+
+// What a template of this format says, what an answer that calls add and pick looks like, and one that a grammar must refuse.
+struct Calls {
+    const char* chat_template;
+    const char* text;
+    const char* wrong;
+};
+constexpr Calls formats[] = {
+    {"<tool_call>",
+     "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": -2}}\n</tool_call>\n"
+     "<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"of\": \"x\"}}\n</tool_call>",
+     "<tool_call>\n{\"name\": \"sub\""},
+    {"\"parameters\": dictionary of argument name",
+     R"({"name": "add", "parameters": {"a": 1, "b": 2}}; {"name": "pick", "parameters": {"of": "y"}})",
+     R"({"name": "add", "parameters": {"b")"},
+    {"[TOOL_CALLS]", R"([TOOL_CALLS][{"name": "add", "arguments": {"a": 1, "b":2}}, {"name": "pick", "arguments": {}}])", "Sure"},
+    {"[TOOL_CALLS][ARGS]", R"([TOOL_CALLS]add[ARGS]{"a": 1, "b": 2}[TOOL_CALLS]pick[ARGS]{})", R"([TOOL_CALLS]add[ARGS]{"a": 1})"},
+    {"<|tool|>", R"(functools[{"name": "pick", "arguments": {"of": "x"}}, {"name": "add", "arguments": {"a": 1, "b": 2}}])", "functools[]"},
+    {"func_name1(", R"([add(a=1, b=2), pick(of="x"), pick()])", R"([add(b=2)])"},
+};
+constexpr const char* tools =
+    R"("tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"},)"
+    R"("b":{"type":"integer"}},"required":["a","b"],"additionalProperties":false}}},{"type":"function","function":{"name":"pick",)"
+    R"("parameters":{"type":"object","properties":{"of":{"enum":["x","y"]}},"additionalProperties":false}}}])";
+
+Expected<PreparedJob, RefusedJob> prepared_calls(const std::string& chat_template, const std::string& members) {
+    auto job = schema::parse_job({.source = {},
+                                  .key = {},
+                                  .value = R"({"custom_id":"a","url":"/chat/completions","body":{"model":"base",)"
+                                           R"("messages":[{"role":"user","content":"q"}],)" +
+                                           members + "}}",
+                                  .headers = {},
+                                  .timestamp = {}},
+                                 {});
+    CHECK(job.has_value(), "the codec takes the test's job");
+    const tests::TempFolder folder;
+    tests::write_text(folder / "chat_template.jinja", "{# " + chat_template + " #}{{ messages[0].content }}");
+    engine::ModelConfig config;
+    config.vocabulary = 480;
+    config.eos_ids = {93};  // "~"
+    const Preparer preparer(tests::gpt2_tokenizer(), engine::ChatTemplate::load(folder.path()), config, {.context_max = 100});
+    return preparer.prepare(std::move(*job), {.kind = ModelName::Kind::base});
+}
+
+// How many bytes of a text the grammar takes.
+std::size_t taken_of(const engine::Grammar& grammar, const std::string& text) {
+    engine::Grammar::Answer answer = grammar.begin();
+    std::size_t taken = 0;
+    while (taken < text.size()) {
+        const auto allowed = answer.allowed();
+        CHECK(allowed, "the grammar is simple");
+        // Of the tokens that may come next, the longest that goes on with the text.
+        std::optional<engine::TokenId> next;
+        std::size_t length = 0;
+        for (engine::TokenId id = 0; id < 480; ++id) {
+            if (((*allowed)[static_cast<std::size_t>(id) / 32] >> (id % 32) & 1U) == 0) continue;
+            const std::string bytes = tests::gpt2_tokenizer().token_bytes(id);
+            if (bytes.size() > length && text.compare(taken, bytes.size(), bytes) == 0) {
+                next = id;
+                length = bytes.size();
+            }
+        }
+        if (!next) break;
+        taken += length;
+        const auto complete = answer.accept(*next);
+        CHECK(complete, "the grammar is simple");
+        if (*complete) break;
+    }
+    return taken;
+}
+
+TEST(Preparer, CallsThatAJobDemandsAreHeldToTheModelsFormatAndTheFunctionsSchemas) {
+    for (const Calls& format : formats) {
+        const auto job = prepared_calls(format.chat_template, std::string(tools) + R"(,"tool_choice":"required")");
+        ASSERT_TRUE(job.has_value()) << format.chat_template << schema::text_of(job.error().error);
+        const engine::Grammar& grammar = *job->requests.front().drawing->grammar;
+        EXPECT_EQ(taken_of(grammar, format.text), std::string(format.text).size()) << format.text;
+        EXPECT_LT(taken_of(grammar, format.wrong), std::string(format.wrong).size()) << format.wrong;
+        AnswerReader reader(job->plan.answer);
+        auto parts = reader.push(format.text);
+        std::ranges::move(reader.finish().calls, std::back_inserter(parts.calls));
+        EXPECT_GE(parts.calls.size(), 2U) << format.text;
+        EXPECT_EQ(parts.content, "") << format.text;
+
+        const auto one =
+            prepared_calls(format.chat_template, std::string(tools) + R"(,"tool_choice":"required","parallel_tool_calls":false)");
+        EXPECT_LT(taken_of(*one->requests.front().drawing->grammar, format.text), std::string(format.text).size()) << format.text;
+        const auto named =
+            prepared_calls(format.chat_template, std::string(tools) + R"(,"tool_choice":{"type":"function","function":{"name":"pick"}})");
+        const auto place = std::string(format.text).find("add");
+        if (std::string(format.text).find("pick") > place) {
+            EXPECT_EQ(taken_of(*named->requests.front().drawing->grammar, format.text), place) << format.text;
+        }
+    }
+}
+
+TEST(Preparer, CallsCannotBeDemandedWithoutAFormatOrOfASchemaThatCannotBeKept) {
+    const std::string required = R"(,"tool_choice":"required")";
+    const auto refusal = [&](const std::string& chat_template, const std::string& members) {
+        const auto job = prepared_calls(chat_template, members);
+        return job ? std::string("none") : schema::text_of(job.error().error) + " @" + job.error().error.param;
+    };
+    EXPECT_EQ(refusal("", tools), "none") << "auto: what the model writes is content";
+    EXPECT_THAT(refusal("", tools + required), testing::HasSubstr("unsupported_by_model: this model's chat template shows no format"));
+    const auto one = [](const std::string& parameters) {
+        return R"("tools":[{"type":"function","function":{"name":"f","parameters":)" + parameters + "}}]";
+    };
+    EXPECT_THAT(refusal("<tool_call>", one(R"({"properties":{"a":{"$ref":"http://x/y"}}})") + required),
+                testing::AllOf(testing::HasSubstr("invalid_structure"), testing::EndsWith("@tools")));
+    EXPECT_EQ(refusal("<tool_call>", one("{}") + required), "none");
+    EXPECT_THAT(refusal("func_name1(", one(R"({"properties":{"a b":{}}})") + required), testing::HasSubstr("the argument 'a b'"));
+}
+
+TEST(Preparer, ThePromptSaysWhetherAThoughtIsOpen) {
+    using engine::ThoughtState;
+    const auto state = [&](const std::string& end) {
+        const auto job = prepared_calls("</think> #}{{ '" + end + "' }}{% set messages = [{'content': ''}] %}{#", R"("n":1)");
+        return job->plan.answer.begin;
+    };
+    EXPECT_EQ(state("x"), ThoughtState::undecided);
+    EXPECT_EQ(state("<think>\\n"), ThoughtState::thinking);
+    EXPECT_EQ(state("<think>\\n\\n</think>\\n\\n"), ThoughtState::answering);
+    EXPECT_THAT(schema::text_of(prepared_calls("", R"("thinking_token_budget":5)").error().error),
+                testing::HasSubstr("unsupported_by_model: this model has no thoughts"));
+    EXPECT_EQ(prepared_calls("</think>", R"("thinking_token_budget":5)")->requests.front().drawing->thinking->budget, 5);
+}
+
 TEST(Preparer, WhatMayBeDrawnDoesNotDependOnTheRoomThatThereIs) {
     engine::ModelConfig config = config_with_defaults();
     EXPECT_EQ(prepared(config, "").tokens_allowed, 16);

@@ -217,5 +217,79 @@ TEST(ReplyBytes, AreEstimatedWithinAFactorOfTwo) {
     expect_close(labels, {scored});
 }
 
+ReplyPlan chat_job(const std::string& calls) {
+    ReplyPlan plan;
+    plan.job.custom_id = "a";
+    plan.job.endpoint = schema::Endpoint::chat_completions;
+    plan.job.model = "base";
+    plan.answer = {.thought = thought_format_of("think", ""),
+                   .begin = engine::ThoughtState::undecided,
+                   .calls = call_format_of(calls, ""),
+                   .names = {"add"}};
+    plan.places.push_back({.prompt = 0, .sample = 0, .choice = -1});
+    return plan;
+}
+
+engine::Result written(const std::string& text) {
+    engine::Result result;
+    result.text = text;
+    result.tokens = ids_of(text);
+    result.thought_tokens = 3;
+    return result;
+}
+
+TEST(Reply, AMessageHasReasoningContentAndCalls) {
+    const auto choice_of = [](const ReplyPlan& plan, const engine::Result& result) {
+        const Reply reply = make_reply(context(), plan, std::span(&result, 1), {});
+        return reply.body.find("choices")->as_array()->front();
+    };
+    const std::string call = "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":1}}</tool_call>";
+    ReplyPlan plan = chat_job("hermes");
+    const Json both = choice_of(plan, written("<think>hm</think>" + call));
+    const std::string id = call_id(*plan.answer.calls, body_id(plan.job.endpoint, plan.job.source, "a"), 0, 0);
+    EXPECT_EQ(both.find("message")->dump(), R"({"role":"assistant","content":null,"reasoning":"hm","tool_calls":[{"id":")" + id +
+                                                R"(","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]})");
+    EXPECT_EQ(*both.find("finish_reason")->as_string(), "tool_calls");
+    engine::Result cut = written(call);
+    cut.finish = engine::FinishReason::length;
+    EXPECT_EQ(*choice_of(plan, cut).find("finish_reason")->as_string(), "length");
+    plan.job.tools.named = true;
+    EXPECT_EQ(*choice_of(plan, written(call)).find("finish_reason")->as_string(), "stop");
+    plan.job.include_reasoning = false;
+    EXPECT_EQ(choice_of(plan, written("<think>hm</think>yes")).find("message")->dump(), R"({"role":"assistant","content":"yes"})");
+    EXPECT_EQ(choice_of(plan, written("<think>hm")).find("message")->dump(), R"({"role":"assistant","content":null})");
+    EXPECT_EQ(choice_of(plan, written("")).find("message")->dump(), R"({"role":"assistant","content":""})");
+    const engine::Result result = written("x");
+    EXPECT_EQ(make_reply(context(), plan, std::span(&result, 1), {}).body.find("usage")->find("completion_tokens_details")->dump(),
+              R"({"reasoning_tokens":3})");
+}
+
+TEST(Reply, ChunksOfAChatHaveItsPartsAsDeltas) {
+    const ReplyPlan plan = chat_job("hermes");
+    const std::string text = "<think>hm, so</think>\n\nYes.<tool_call>{\"name\":\"add\"}</tool_call>";
+    ChunkWriter writer(context(), stream_head_of(plan), {}, 1);
+    std::string reasoning;
+    std::string content;
+    std::string calls;
+    std::string finish;
+    const auto take = [&](const std::vector<schema::Chunk>& chunks) {
+        for (const schema::Chunk& chunk : chunks) {
+            const Json& choice = chunk.chunk.find("choices")->as_array()->front();
+            const Json& delta = *choice.find("delta");
+            if (const Json* part = delta.find("reasoning")) reasoning += *part->as_string();
+            if (const Json* part = delta.find("content")) content += *part->as_string();
+            if (const Json* part = delta.find("tool_calls")) calls += part->dump();
+            if (choice.find("finish_reason")->is_string()) finish += *choice.find("finish_reason")->as_string();
+        }
+    };
+    for (const char c : text) take(writer.text(0, {.id = 0, .text = std::string(1, c), .logprobs = {}, .prompt = {}}));
+    take(writer.end(0, engine::FinishReason::stop));
+    EXPECT_EQ(reasoning, "hm, so");
+    EXPECT_EQ(content, "Yes.");
+    const std::string id = call_id(*plan.answer.calls, body_id(plan.job.endpoint, plan.job.source, "a"), 0, 0);
+    EXPECT_EQ(calls, R"([{"index":0,"id":")" + id + R"(","type":"function","function":{"name":"add","arguments":"{}"}}])");
+    EXPECT_EQ(finish, "tool_calls");
+}
+
 }  // namespace
 }  // namespace lorry::consumer

@@ -78,7 +78,19 @@ void hold_to_grammar(Request& request, const ModelConfig& config) {
     request.drawing = shared(std::move(drawing));
 }
 
-// Greedy and sampled requests, some held to a grammar, base and adapters, with penalties, log-probabilities and scores, of several lengths.
+// Three of four tokens, and none of them after its neighbour; or after a thought that is ended: "(" begins it and ")" ends it.
+void allow_some(Request& request, const ModelConfig& config, bool thinks) {
+    static constexpr ThoughtMarks marks{.start = "(", .end = ")"};
+    Drawing drawing = *request.drawing;
+    drawing.allowed.assign(static_cast<std::size_t>(config.vocabulary + 31) / 32, 0x77777777U);
+    for (TokenId token = 0; token + 1 < 90; ++token) drawing.bad_words.push_back({token, token + 1});
+    if (thinks)
+        drawing.thinking = Thinking{.marks = &marks, .begin = ThoughtState::thinking, .start_token = 7, .end_tokens = {8}, .budget = 5};
+    request.drawing = shared(std::move(drawing));
+}
+
+// Greedy and sampled requests, some held to a grammar or to some tokens, base and adapters, with penalties, log-probabilities and
+// scores, of several lengths.
 std::vector<Request> mixed_requests(const ModelConfig& config) {
     const std::vector<std::optional<AdapterSource>> adapters{std::nullopt, adapter_named("plain", config),
                                                              adapter_named("patterns", config), adapter_named("saved-head", config),
@@ -99,6 +111,7 @@ std::vector<Request> mixed_requests(const ModelConfig& config) {
                                                .frequency_penalty = id % 5 == 0 ? 0.5 : 0.0,
                                                .logprobs = 3}});
         if (id % 4 == 3) hold_to_grammar(request, config);
+        if (id % 4 == 2 || id == 11) allow_some(request, config, id != 6);
         if (id % 6 == 0) request.score_begin = 1;
         if (id % 5 == 1) request.final_targets = {3, 5};
         requests.push_back(std::move(request));

@@ -64,6 +64,8 @@ TEST(ParseJobTest, AChatJobIsReadWithAllItsFields) {
         "logprobs":true,"top_logprobs":4,"stream":true,"stream_options":{"include_usage":true},"priority":-7,"cache_salt":"s",
         "tools":[{"type":"function","function":{"name":"f","parameters":{"x":1.0}}}],"tool_choice":"none",
         "chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false,
+        "bad_words":["x","y z"],"allowed_token_ids":[3,9],"thinking_token_budget":64,"include_reasoning":false,
+        "add_special_tokens":true,"truncate_prompt_tokens":12,"reasoning_effort":"low",
         "user":"u","metadata":{"a":"b"},"store":true,"service_tier":"flex","response_format":{"type":"text"},"parallel_tool_calls":true})"),
                            {{"trace", "x"}, {"batch_id", "old"}, {"batch_id", "b1"}, {"deadline", "1700000000123"}, {"tenant", "org/t"}});
     EXPECT_EQ(job.source, (Source{"lorry.jobs", 3, 42}));
@@ -80,7 +82,8 @@ TEST(ParseJobTest, AChatJobIsReadWithAllItsFields) {
     const auto& chat = std::get<ChatPrompt>(job.prompt);
     EXPECT_EQ(chat.messages, R"([{"role":"system","content":"be brief"},{"role":"user","content":"hi"}])");
     EXPECT_EQ(chat.tools, R"([{"type":"function","function":{"name":"f","parameters":{"x":1.0}}}])");
-    EXPECT_EQ(chat.template_options, R"({"enable_thinking":false})");
+    EXPECT_EQ(chat.template_options, R"({"enable_thinking":false,"reasoning_effort":"low"})");
+    EXPECT_FALSE(chat.continued);
     EXPECT_FALSE(chat.add_generation_prompt);
     const Sampling& sampling = job.sampling;
     EXPECT_EQ(sampling.temperature, 0.5);
@@ -100,6 +103,13 @@ TEST(ParseJobTest, AChatJobIsReadWithAllItsFields) {
     EXPECT_TRUE(sampling.include_stop_text);
     EXPECT_FALSE(sampling.skip_special_tokens);
     EXPECT_EQ(sampling.logprobs, 4);
+    EXPECT_THAT(sampling.bad_words, ElementsAre("x", "y z"));
+    EXPECT_THAT(*sampling.allowed_token_ids, ElementsAre(3, 9));
+    EXPECT_EQ(sampling.thinking_token_budget, 64);
+    EXPECT_FALSE(job.include_reasoning);
+    EXPECT_EQ(job.add_special_tokens, true);
+    EXPECT_EQ(job.prompt_truncation->tokens, 12);
+    EXPECT_EQ(job.tools.choice, ToolUse::Choice::none);
     EXPECT_EQ(job.n, 3);
     EXPECT_EQ(job.priority, -7);
     EXPECT_TRUE(job.stream);
@@ -190,7 +200,7 @@ TEST(ParseJobTest, NumbersOf64BitsKeepTheirDigits) {
 
 struct WrongField {
     const char* url;
-    const char* members;
+    std::string members;
     const char* refusal;
 };
 
@@ -235,6 +245,15 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {text_url, R"("stop":[""])", "field 'stop' is \"\"; allowed is a text of 1 to 1024 bytes"},
         {text_url, R"("stop":["a",1])", "field 'stop' must be a string or an array of strings, not a number"},
         {text_url, R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])", "a list of up to 16 strings"},
+        {text_url, R"("bad_words":"a")", "400 invalid_type bad_words: field 'bad_words' must be an array of strings, not a string"},
+        {text_url, R"("bad_words":[""])", "field 'bad_words' is \"\"; allowed is a text of 1 to 1024 bytes"},
+        {text_url, R"("allowed_token_ids":[])", "field 'allowed_token_ids' is empty; give at least one token id"},
+        {text_url, R"("allowed_token_ids":[1,-1])", "field 'allowed_token_ids[1]' is -1; allowed is a token id"},
+        {text_url, R"("truncate_prompt_tokens":0)", "field 'truncate_prompt_tokens' is 0; allowed is a number of tokens"},
+        {chat_url, R"("thinking_token_budget":-1)", "field 'thinking_token_budget' is -1"},
+        {chat_url, R"("reasoning_effort":"huge")", "field 'reasoning_effort' is \"huge\"; allowed is none, minimal, low"},
+        {chat_url, R"("reasoning_effort":"low","chat_template_kwargs":{"reasoning_effort":"high"})", "reasoning_effort' differ"},
+        {chat_url, R"("continue_final_message":true)", "field 'continue_final_message' needs 'add_generation_prompt': false"},
         {text_url, R"("stop_token_ids":[-1])", "field 'stop_token_ids[0]' is -1; allowed is a token id, 0 or more"},
         {text_url, R"("stop_token_ids":5)", "field 'stop_token_ids' must be an array of token ids, not a number"},
         {text_url, R"("stop_token_ids":[1,"5"])", "field 'stop_token_ids[1]' must be a token id, not a string"},
@@ -271,7 +290,6 @@ TEST(ParseJobTest, UnknownAndUnsupportedFieldsAndValuesAreRefusedByName) {
         {chat_url, R"("user":7)", "field 'user' must be a value of type string, not a number"},
         {chat_url, R"("metadata":"x")", "field 'metadata' must be a value of type object, not a string"},
         {chat_url, R"("guided_choice":["a"])", "field 'guided_choice' is not supported yet"},
-        {chat_url, R"("parallel_tool_calls":false)", "field 'parallel_tool_calls' is false; only true is supported yet"},
         {chat_url, R"("functions":[])", "field 'functions' is not supported yet"},
         {text_url, R"("suffix":"x")", "field 'suffix' is not supported yet"},
         {chat_url, R"("tools":{})", "field 'tools' must be an array, not an object"},
@@ -282,13 +300,68 @@ TEST(ParseJobTest, UnknownAndUnsupportedFieldsAndValuesAreRefusedByName) {
          "400 invalid_type tools[0].function: field 'tools[0].function' is 7; it"},
         {chat_url, R"("tools":[{"type":"function","function":{}}])", "field 'tools[0].function.name' is missing"},
         {chat_url, R"("tool_choice":"auto")", "field 'tool_choice' needs 'tools'"},
-        {chat_url, R"("tool_choice":"required")", "field 'tool_choice' is \"required\"; only \"auto\" and \"none\" are supported"},
-        {chat_url, R"("tool_choice":{"type":"function"})", "only \"auto\" and \"none\" are supported"},
+        {chat_url, R"("tool_choice":"required","tools":[])", "field 'tool_choice' needs 'tools'"},
+        {chat_url, R"("tool_choice":"any")",
+         "400 invalid_value tool_choice: field 'tool_choice' is \"any\"; allowed is \"none\", \"auto\""},
+        {chat_url, R"("tool_choice":{"type":"function"})", "400 invalid_value tool_choice"},
+        {chat_url, R"("prompt_logprobs":1)", "field 'prompt_logprobs' is not supported yet"},
+        {classify_url, R"("bad_words":["a"])", "field 'bad_words' is not supported on /classify"},
         {chat_url, R"("chat_template_kwargs":[])", "field 'chat_template_kwargs' must be an object, not an array"},
         {chat_url, R"("chat_template_kwargs":{"tools":[]})", "'chat_template_kwargs' has 'tools'; give the field 'tools' instead"},
         {classify_url, R"("temperature":1)", "field 'temperature' is not supported on /classify"},
         {classify_url, R"("stream":true)", "field 'stream' is not supported on /classify"},
         {classify_url, R"("messages":[{"role":"user","content":"x"}])", "fields 'input' and 'messages' are both present"},
+    };
+    expect_refusals(cases);
+}
+
+std::string tools_of(const std::vector<std::string>& names) {
+    std::string list;
+    for (const std::string& name : names) {
+        list += (list.empty() ? "" : ",") + (R"({"type":"function","function":{"name":")" + name + R"("}})");
+    }
+    return R"("tools":[)" + list + "]";
+}
+
+TEST(ParseJobTest, ToolsAndTheirChoiceSayWhatMayBeCalled) {
+    using Choice = ToolUse::Choice;
+    const auto use = [](const std::string& members) {
+        return job_of(line_of(chat_url, R"({"model":"m","messages":[{"role":"user","content":"x"}],)" + members + "}")).tools;
+    };
+    const std::string two = tools_of({"f", "get-weather.v2"});
+    EXPECT_EQ(use(two).choice, Choice::automatic);
+    EXPECT_EQ(use(two).functions.size(), 2);
+    EXPECT_TRUE(use(two).parallel);
+    EXPECT_FALSE(use(two + R"(,"parallel_tool_calls":false)").parallel);
+    EXPECT_EQ(use(two + R"(,"tool_choice":"required")").choice, Choice::required);
+    EXPECT_TRUE(use(two + R"(,"tool_choice":"none")").functions.empty());
+    EXPECT_EQ(use(R"("tool_choice":"none")").choice, Choice::none);
+    const ToolUse named = use(two + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})");
+    EXPECT_TRUE(named.named);
+    ASSERT_EQ(named.functions.size(), 1);
+    EXPECT_EQ(named.functions.front().name, "f");
+    EXPECT_TRUE(job_of(line_of(chat_url, R"({"model":"m","messages":[{"role":"user","content":"x"}],)" + two +
+                                             R"(,"tool_choice":"none","response_format":{"type":"json_object"}})"))
+                    .structure);
+}
+
+TEST(ParseJobTest, WrongToolsAreRefusedWithTheirPlace) {
+    std::vector<std::string> many;
+    for (int i = 0; i < 1000; ++i) many.push_back("f" + std::to_string(i));
+    const WrongField cases[] = {
+        {chat_url, tools_of({"f", "a b"}), "400 invalid_value tools[1].function.name: field 'tools[1].function.name' is \"a b\"; allowed"},
+        {chat_url, tools_of({"f\\\"g"}), "400 invalid_value tools[0].function.name"},
+        {chat_url, tools_of({""}), "400 invalid_value tools[0].function.name"},
+        {chat_url, tools_of({std::string(65, 'f')}), "400 invalid_value tools[0].function.name"},
+        {chat_url, tools_of({"f", "g", "f"}), "field 'tools[2].function.name' repeats \"f\"; names must differ"},
+        {chat_url, tools_of(many), "400 invalid_value tools: field 'tools' has 1000 functions; allowed are up to 128"},
+        {chat_url, R"("tools":[{"type":"function","function":{"name":"f","parameters":[]}}])",
+         "400 invalid_type tools[0].function.parameters"},
+        {chat_url, tools_of({"f"}) + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})",
+         "400 invalid_value tool_choice: field 'tool_choice' names the function 'g', which 'tools' do not have"},
+        {chat_url, tools_of({"f"}) + R"(,"response_format":{"type":"json_object"})",
+         "400 invalid_value response_format: fields 'response_format' and 'tools' are both present"},
+        {chat_url, tools_of({"f"}) + R"(,"structured_outputs":{"regex":"a"})", "400 invalid_value structured_outputs.regex"},
     };
     expect_refusals(cases);
 }

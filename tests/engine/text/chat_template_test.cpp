@@ -80,7 +80,7 @@ TEST(ChatTemplateTest, MessagesOfOpenAisApiRenderAsInVllm) {
         const auto chat_template = load_source(read(data / "templates" / (text(entry, "template") + ".jinja")));
         const auto messages = schema::read_messages(member(entry, "messages"));
         ASSERT_TRUE(messages.has_value()) << messages.error().message;
-        EXPECT_EQ(rendered(chat_template.value(), {.messages_json = *messages}), text(entry, "text"));
+        EXPECT_EQ(rendered(chat_template.value(), {.messages_json = messages->json}), text(entry, "text"));
     }
 }
 

@@ -42,6 +42,7 @@ pub unsafe extern "C" fn lorry_grammar_compile(compiler: &Compiler, kind: i32, t
             2 => Structure::Regex(text),
             3 => Structure::Choices(text),
             4 => Structure::Lark(text),
+            5 => Structure::Rules(text),
             other => return Err(format!("there is no kind {other} of structures")),
         };
         *out = Box::into_raw(Box::new(compiler.compile(&structure)?));

@@ -33,6 +33,8 @@ pub enum Structure<'a> {
     /// A JSON array of strings, one of which is the answer.
     Choices(&'a str),
     Lark(&'a str),
+    /// JSON of Lorry's own: {"rules": rules of Lark, "schemas": [JSON schemas of the job, which the rules call schema_0, schema_1, ...]}.
+    Rules(&'a str),
 }
 
 /// Bounds that hold for each grammar of a job, however hostile: every sequence has lexer states of its own, and others wait while the
@@ -102,21 +104,7 @@ fn grammar_of(structure: &Structure) -> Result<TopLevelGrammar, String> {
     match structure {
         Structure::JsonSchema { schema, compact } => {
             let schema: Value = serde_json::from_str(schema).map_err(|error| format!("the schema is not JSON: {error}"))?;
-            let mut schema = match schema {
-                Value::Object(schema) => schema,
-                Value::Bool(true) => serde_json::Map::new(),
-                _ => return Err("a schema is a JSON object".to_string()),
-            };
-            if schema.contains_key(OPTIONS_KEY) {
-                return Err(format!("the schema may not have the key {OPTIONS_KEY}"));
-            }
-            schema::prepare(&mut schema)?;
-            let space = if *compact { "" } else { " ?" };
-            schema.insert(
-                OPTIONS_KEY.to_string(),
-                json!({"whitespace_flexible": false, "item_separator": format!(",{space}"), "key_separator": format!(":{space}")}),
-            );
-            Ok(TopLevelGrammar::from_json_schema(Value::Object(schema)))
+            Ok(TopLevelGrammar::from_json_schema(prepared(schema, *compact)?))
         }
         Structure::Regex(regex) => Ok(TopLevelGrammar::from_regex(&pattern::ascii(regex))),
         Structure::Choices(choices) => {
@@ -128,7 +116,39 @@ fn grammar_of(structure: &Structure) -> Result<TopLevelGrammar, String> {
             lark::check(grammar)?;
             Ok(TopLevelGrammar::from_lark(grammar.to_string()))
         }
+        Structure::Rules(text) => rules_of(text),
     }
+}
+
+fn rules_of(text: &str) -> Result<TopLevelGrammar, String> {
+    let parts: Value = serde_json::from_str(text).map_err(|error| format!("the rules are not JSON: {error}"))?;
+    let (Some(rules), Some(schemas)) = (parts["rules"].as_str(), parts["schemas"].as_array()) else {
+        return Err("the rules need the members rules and schemas".to_string());
+    };
+    let mut lark = rules.to_string();
+    for (index, schema) in schemas.iter().enumerate() {
+        lark.push_str(&format!("schema_{index}: %json {}\n", prepared(schema.clone(), false)?));
+    }
+    Ok(TopLevelGrammar::from_lark(lark))
+}
+
+/// A schema of the job, checked, with the options that say where white space may be.
+fn prepared(schema: Value, compact: bool) -> Result<Value, String> {
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        Value::Bool(true) => serde_json::Map::new(),
+        _ => return Err("a schema is a JSON object".to_string()),
+    };
+    if schema.contains_key(OPTIONS_KEY) {
+        return Err(format!("the schema may not have the key {OPTIONS_KEY}"));
+    }
+    schema::prepare(&mut schema)?;
+    let space = if compact { "" } else { " ?" };
+    schema.insert(
+        OPTIONS_KEY.to_string(),
+        json!({"whitespace_flexible": false, "item_separator": format!(",{space}"), "key_separator": format!(":{space}")}),
+    );
+    Ok(Value::Object(schema))
 }
 
 /// A compiled grammar, from which any number of answers begin. Any number of threads may share it.

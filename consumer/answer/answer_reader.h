@@ -1,0 +1,61 @@
+// Divides a chat's answer into reasoning, content and calls of functions, as its text comes. A result and the chunks of a stream are made
+// by the same reader, so that they agree. Used by reply.h. One thread at a time.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "consumer/answer/call_parser.h"
+#include "consumer/answer/formats.h"
+#include "engine/text/thought.h"
+
+namespace lorry::consumer {
+
+// What a job's answers may consist of, beside content.
+struct AnswerPlan {
+    const ThoughtFormat* thought = nullptr;  // nullptr: the model does not think
+    engine::ThoughtState begin = engine::ThoughtState::answering;
+    const CallFormat* calls = nullptr;  // nullptr: none are looked for
+    std::vector<std::string> names;     // of the functions that may be called
+    bool parallel = true;               // what follows the first call is content otherwise
+};
+
+class AnswerReader {
+public:
+    // The plan outlives the reader.
+    explicit AnswerReader(const AnswerPlan& plan);
+
+    // Text that became certain. Nothing is lost: what does not parse is content, but for white space around calls and thoughts.
+    struct Parts {
+        std::string reasoning;
+        std::string content;
+        std::vector<Call> calls;
+    };
+    Parts push(std::string_view text);
+    // The answer has ended: returns what was held back.
+    Parts finish();
+
+private:
+    void read(std::string text, bool final, Parts& parts);
+    // False: there is nothing more to be read for now.
+    bool read_text(bool final, Parts& parts);
+    bool read_calls(bool final, Parts& parts);
+    void add_content(std::string_view text, Parts& parts);
+    bool looks_for_calls() const { return plan_.calls != nullptr && (plan_.parallel || calls_ == 0); }
+
+    const AnswerPlan& plan_;
+    std::optional<engine::ThoughtReader> thought_;
+    std::string text_;                 // of the answer, not returned yet
+    std::optional<std::size_t> mark_;  // that text_ begins with, an index of the format's marks
+    std::size_t next_attempt_ = 0;     // text_'s size at which it is parsed again, so that long calls cost little
+    std::string space_;                // white space that is returned if content follows
+    bool has_content_ = false;
+    std::size_t calls_ = 0;
+};
+
+// The id of a call: the same whenever the job runs. body_id: of the result.
+std::string call_id(const CallFormat& format, std::string_view body_id, std::int32_t choice, std::size_t call);
+
+}  // namespace lorry::consumer

@@ -1,0 +1,187 @@
+// One parser for each CallBody.
+#include "consumer/answer/call_parser.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "consumer/answer/python_calls.h"
+#include "schema/json.h"
+
+namespace lorry::consumer {
+namespace {
+
+using schema::Json;
+
+constexpr std::string_view white_space = " \t\r\n";
+
+std::size_t skip_space(std::string_view text, std::size_t from) { return std::min(text.size(), text.find_first_not_of(white_space, from)); }
+
+// Where the JSON object or array that begins at `begin` ends; nullopt: the text ends before.
+std::optional<std::size_t> json_end(std::string_view text, std::size_t begin) {
+    std::size_t depth = 0;
+    bool in_string = false;
+    for (std::size_t i = begin; i < text.size(); ++i) {
+        const char c = text[i];
+        if (in_string) {
+            if (c == '\\') ++i;
+            in_string = c != '"';
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            ++depth;
+        } else if ((c == '}' || c == ']') && --depth == 0) {
+            return i + 1;
+        }
+    }
+    return std::nullopt;
+}
+
+// A reader of one text after its mark.
+class Parser {
+public:
+    Parser(const CallFormat& format, std::string_view text, std::span<const std::string> names, bool final)
+        : format_(format), text_(text), names_(names), final_(final) {}
+
+    ParsedCalls object() {
+        const auto value = json('{');
+        if (!value || !add(*value)) return stopped();
+        return done();
+    }
+
+    ParsedCalls objects() {
+        while (true) {
+            const auto value = json('{');
+            if (!value || !add(*value)) return parsed_.calls.empty() || waits_ ? stopped() : done();
+            parsed_.consumed = at_;
+            at_ = skip_space(text_, at_);
+            if (at_ == text_.size() && !final_) return waiting();
+            if (at_ == text_.size() || text_[at_] != ';') return done();
+            ++at_;
+        }
+    }
+
+    ParsedCalls array() {
+        const auto value = json('[');
+        if (!value) return stopped();
+        for (const Json& call : *value->as_array()) {
+            if (!add(call)) return {};
+        }
+        return parsed_.calls.empty() ? ParsedCalls() : done();
+    }
+
+    ParsedCalls named() {
+        constexpr std::string_view separator = "[ARGS]";
+        const std::size_t begin = skip_space(text_, 0);
+        const std::size_t end = std::min(text_.find_first_of("[{ \t\r\n", begin), text_.size());
+        const std::string name(text_.substr(begin, end - begin));
+        if (end == text_.size()) return final_ ? ParsedCalls() : waiting();
+        if (!is_function(name)) return {};
+        at_ = skip_space(text_, end);
+        const std::string_view rest = text_.substr(at_);
+        if (rest.starts_with(separator)) {
+            at_ += separator.size();
+        } else if (separator.starts_with(rest) && !final_) {
+            return waiting();
+        }
+        const auto arguments = json('{');
+        if (!arguments) return stopped();
+        parsed_.calls.push_back({.name = name, .arguments = arguments->dump()});
+        return done();
+    }
+
+    ParsedCalls python() {
+        at_ = skip_space(text_, 0);
+        if (at_ == text_.size()) return final_ ? ParsedCalls() : waiting();
+        auto read = read_python_calls(text_.substr(at_));
+        if (read.incomplete && !final_) return waiting();
+        if (read.calls.empty()) return {};
+        for (const PythonCall& call : read.calls) {
+            if (!is_function(call.name)) return {};
+            parsed_.calls.push_back({.name = call.name, .arguments = call.arguments.dump()});
+        }
+        at_ += read.consumed;
+        return done();
+    }
+
+private:
+    bool is_function(std::string_view name) const { return std::ranges::find(names_, name) != names_.end(); }
+
+    // The value that begins with this bracket, past white space.
+    std::optional<Json> json(char bracket) {
+        at_ = skip_space(text_, at_);
+        if (at_ == text_.size()) {
+            waits_ = !final_;
+            return std::nullopt;
+        }
+        if (text_[at_] != bracket) return std::nullopt;
+        const auto end = json_end(text_, at_);
+        if (!end) {
+            waits_ = !final_;
+            return std::nullopt;
+        }
+        auto value = Json::parse(text_.substr(at_, *end - at_));
+        if (!value) return std::nullopt;
+        at_ = *end;
+        return std::move(*value);
+    }
+
+    // False if the value is no call of a function.
+    bool add(const Json& value) {
+        const Json* name = value.find("name");
+        if (name == nullptr || !name->is_string() || !is_function(*name->as_string())) return false;
+        const Json* arguments = value.find(format_.arguments_key);
+        std::string text = "{}";
+        if (arguments != nullptr && arguments->is_object()) {
+            text = arguments->dump();
+        } else if (arguments != nullptr && !arguments->is_null()) {
+            return false;
+        }
+        parsed_.calls.push_back({.name = *name->as_string(), .arguments = std::move(text)});
+        return true;
+    }
+
+    static ParsedCalls waiting() { return {.end = ParseEnd::incomplete, .calls = {}, .consumed = 0}; }
+    ParsedCalls stopped() const { return waits_ ? waiting() : ParsedCalls(); }
+    ParsedCalls done() {
+        parsed_.end = ParseEnd::complete;
+        if (parsed_.consumed == 0) parsed_.consumed = at_;
+        return std::move(parsed_);
+    }
+
+    const CallFormat& format_;
+    const std::string_view text_;
+    const std::span<const std::string> names_;
+    const bool final_;
+    std::size_t at_ = 0;
+    bool waits_ = false;  // for more text
+    ParsedCalls parsed_;
+};
+
+ParsedCalls parse_body(CallBody body, Parser parser) {
+    switch (body) {
+        case CallBody::object: return parser.object();
+        case CallBody::objects: return parser.objects();
+        case CallBody::array: return parser.array();
+        case CallBody::named: return parser.named();
+        case CallBody::python: return parser.python();
+    }
+    return {};
+}
+
+}  // namespace
+
+ParsedCalls parse_calls(const CallFormat& format, const CallMark& mark, std::string_view text, std::span<const std::string> names,
+                        bool final) {
+    ParsedCalls parsed = parse_body(mark.body, Parser(format, text, names, final));
+    if (parsed.end != ParseEnd::complete || mark.end.empty()) return parsed;
+    const std::size_t end = skip_space(text, parsed.consumed);
+    const std::string_view rest = text.substr(end);
+    if (rest.starts_with(mark.end)) {
+        parsed.consumed = end + mark.end.size();
+    } else if (mark.end.starts_with(rest) && !final) {
+        return {.end = ParseEnd::incomplete, .calls = {}, .consumed = 0};
+    }
+    return parsed;
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,83 @@
+// The tables of formats. Their texts are those of the models' own chat templates.
+#include "consumer/answer/formats.h"
+
+#include <algorithm>
+
+#include "schema/check.h"
+
+namespace lorry::consumer {
+namespace {
+
+constexpr ThoughtFormat thoughts[] = {
+    {"think", {"<think>", "</think>"}},
+    {"mistral", {"[THINK]", "[/THINK]"}},
+    {"seed_oss", {"<seed:think>", "</seed:think>"}},
+    {"granite", {"Here is my thought process:", "Here is my response:"}},
+};
+
+constexpr CallMark hermes_marks[] = {{"<tool_call>", CallBody::object, "</tool_call>"}};
+constexpr std::string_view hermes_tokens[] = {"<tool_call>", "</tool_call>"};
+
+constexpr CallMark llama_marks[] = {{"<|python_tag|>", CallBody::objects}, {"{", CallBody::objects, "", true, true}};
+constexpr std::string_view llama_tokens[] = {"<|python_tag|>"};
+
+constexpr CallMark python_marks[] = {{"<|python_start|>", CallBody::python, "<|python_end|>"},
+                                     {"<|python_tag|>", CallBody::python},
+                                     {"[", CallBody::python, "", true, true}};
+constexpr std::string_view python_tokens[] = {"<|python_start|>", "<|python_end|>", "<|python_tag|>"};
+
+constexpr CallMark mistral_marks[] = {{"[TOOL_CALLS]", CallBody::array}, {"[TOOL_CALLS]", CallBody::named}};
+constexpr std::string_view mistral_tokens[] = {"[TOOL_CALLS]", "[ARGS]"};
+
+constexpr CallMark phi_marks[] = {{"functools", CallBody::array}, {"<|tool_call|>", CallBody::array, "<|/tool_call|>"}};
+constexpr std::string_view phi_tokens[] = {"<|tool_call|>", "<|/tool_call|>"};
+
+// clang-format off
+constexpr CallFormat calls[] = {
+    {.name = "hermes", .in_template = "<tool_call>", .not_in_template = "<function=", .marks = hermes_marks, .tokens = hermes_tokens,
+     .arguments_key = "arguments",
+     .text = {.call_begin = "<tool_call>\n{\"name\": \"", .call_middle = "\", \"arguments\": ", .call_end = "}\n</tool_call>",
+              .between = "\n"}},
+    {.name = "mistral_args", .in_template = "[ARGS]", .marks = mistral_marks, .tokens = mistral_tokens, .arguments_key = "arguments",
+     .text = {.call_begin = "[TOOL_CALLS]", .call_middle = "[ARGS]"}, .id_prefix = "", .id_digits = 9},
+    {.name = "mistral", .in_template = "[TOOL_CALLS]", .marks = mistral_marks, .tokens = mistral_tokens, .arguments_key = "arguments",
+     .text = {.before = "[TOOL_CALLS][", .call_begin = "{\"name\": \"", .call_middle = "\", \"arguments\": ", .call_end = "}",
+              .between = ", ", .after = "]"}, .id_prefix = "", .id_digits = 9},
+    {.name = "phi4_mini_json", .in_template = "<|tool|>", .marks = phi_marks, .tokens = phi_tokens, .arguments_key = "arguments",
+     .text = {.before = "functools[", .call_begin = "{\"name\": \"", .call_middle = "\", \"arguments\": ", .call_end = "}",
+              .between = ", ", .after = "]"}},
+    {.name = "pythonic", .in_template = "func_name1(", .marks = python_marks, .tokens = python_tokens, .arguments_key = "",
+     .text = {.before = "[", .call_middle = "(", .call_end = ")", .between = ", ", .after = "]", .python = true}},
+    {.name = "llama3_json", .in_template = "\"parameters\": dictionary of argument name", .marks = llama_marks, .tokens = llama_tokens,
+     .arguments_key = "parameters",
+     .text = {.call_begin = "{\"name\": \"", .call_middle = "\", \"parameters\": ", .call_end = "}", .between = "; "}},
+};
+// clang-format on
+
+bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+// Of the table's rows, the one that the setting names, or the first that belongs to the template.
+template <typename Row, typename Belongs>
+const Row* chosen(std::span<const Row> rows, std::string_view setting, Belongs belongs) {
+    if (setting == "none") return nullptr;
+    const auto found = setting == "auto" ? std::ranges::find_if(rows, belongs) : std::ranges::find(rows, setting, &Row::name);
+    CHECK(setting == "auto" || found != rows.end(), "a setting names a format of the table");
+    return found == rows.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::span<const ThoughtFormat> thought_formats() { return thoughts; }
+std::span<const CallFormat> call_formats() { return calls; }
+
+const ThoughtFormat* thought_format_of(std::string_view setting, std::string_view template_text) {
+    return chosen(thought_formats(), setting, [&](const ThoughtFormat& row) { return has(template_text, row.marks.end); });
+}
+
+const CallFormat* call_format_of(std::string_view setting, std::string_view template_text) {
+    return chosen(call_formats(), setting, [&](const CallFormat& row) {
+        return has(template_text, row.in_template) && (row.not_in_template.empty() || !has(template_text, row.not_in_template));
+    });
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,66 @@
+// How models write thoughts and calls of functions: one row per format. The chat template of a model says which is its own, or a setting
+// (reasoning_parser, tool_parser) does. Used by answer_reader.h, call_grammar.h and the preparer. Constant; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/text/thought.h"
+
+namespace lorry::consumer {
+
+struct ThoughtFormat {
+    std::string_view name;  // of the setting
+    engine::ThoughtMarks marks;
+};
+
+// What follows a mark that begins calls.
+enum class CallBody : std::uint8_t {
+    object,   // {"name": …, "arguments": {…}}
+    objects,  // several of them with semicolons between
+    array,    // a JSON array of them
+    named,    // the name, [ARGS] or nothing, and the object of the arguments
+    python,   // [name(argument=value, …), …]
+};
+
+struct CallMark {
+    std::string_view start;
+    CallBody body;
+    std::string_view end = "";     // may be missing where the text ends
+    bool begins_answer = false;    // it is a mark only at the beginning of an answer
+    bool is_part_of_body = false;  // the body begins with the mark
+};
+
+// The text of calls that a grammar demands: before, call (between, call)*, after. A call: begin, name, middle, arguments, end.
+struct CallText {
+    std::string_view before = "";
+    std::string_view call_begin = "";
+    std::string_view call_middle;
+    std::string_view call_end = "";
+    std::string_view between = "";
+    std::string_view after = "";
+    bool python = false;  // the arguments are name=value, with JSON values
+};
+
+struct CallFormat {
+    std::string_view name;  // of the setting
+    std::string_view in_template;
+    std::string_view not_in_template = "";     // of another format that has in_template, too
+    std::span<const CallMark> marks;           // in the order in which they are tried
+    std::span<const std::string_view> tokens;  // texts that may be special tokens of the model
+    std::string_view arguments_key;
+    CallText text;
+    std::string_view id_prefix = "call_";
+    std::size_t id_digits = 24;
+};
+
+std::span<const ThoughtFormat> thought_formats();
+std::span<const CallFormat> call_formats();
+
+// The formats of a model; nullptr: it has none that is known. `setting` is a row's name, "auto" for what the template's text says, or
+// "none". Unknown names are a broken invariant: settings are checked before.
+const ThoughtFormat* thought_format_of(std::string_view setting, std::string_view template_text);
+const CallFormat* call_format_of(std::string_view setting, std::string_view template_text);
+
+}  // namespace lorry::consumer

@@ -1,0 +1,128 @@
+// What may be drawn: allowed tokens and bad words, and how a thought keeps a grammar and stop texts away until it ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/engine.h"
+#include "engine/text/grammar.h"
+#include "tests/support/hash_engine.h"
+
+namespace lorry::engine {
+namespace {
+
+using tests::hash_tokens;
+
+// Parameter: how many steps may be queued.
+class DrawnTokens : public testing::TestWithParam<std::int64_t> {
+protected:
+    // What becomes of requests that run together, in their order.
+    std::vector<Result> run(std::vector<Request> requests) const {
+        tests::HashEngine rig(GetParam(), 50, 200, {});
+        std::vector<Result> results(requests.size());
+        for (std::size_t i = 0; i < requests.size(); ++i) {
+            requests[i].id = i;
+            rig.engine->submit(std::move(requests[i]));
+        }
+        while (rig.engine->has_work()) {
+            CHECK(rig.engine->step(rig.output), "an engine with work and no adapters always gets on");
+            for (Result& result : rig.output.results) results[result.id] = std::move(result);
+        }
+        return results;
+    }
+    Result run(Request request) const { return std::move(run(std::vector{std::move(request)}).front()); }
+};
+
+std::vector<TokenId> prompt() {
+    std::vector<TokenId> tokens;
+    for (TokenId i = 0; i < 5; ++i) tokens.push_back((62 + i * 7) % 93);
+    return tokens;
+}
+
+Request request_of(std::int64_t max_tokens, Drawing drawing) {
+    return {.prompt = prompt(), .drawing = shared(std::move(drawing)), .max_tokens = max_tokens};
+}
+
+constexpr TokenId grammar_end = 93;  // "~"
+std::shared_ptr<const Grammar> grammar_of(const std::string& regex) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    return *compiler.compile({.kind = schema::Structure::Kind::regex, .text = regex});
+}
+
+// The tokens of the tests' marks.
+constexpr TokenId open_token = 7;   // "("
+constexpr TokenId close_token = 8;  // ")"
+Drawing thinking_drawing(ThoughtState begin, std::optional<std::int64_t> budget) {
+    static constexpr ThoughtMarks marks{.start = "(", .end = ")"};
+    Drawing drawing{.end_tokens = {grammar_end}};
+    drawing.thinking = Thinking{.marks = &marks, .begin = begin, .start_token = open_token, .end_tokens = {close_token}, .budget = budget};
+    drawing.allowed.assign((tests::hash_vocabulary + 31) / 32, ~0U);
+    return drawing;
+}
+
+TEST_P(DrawnTokens, AGrammarBeginsAfterTheThoughtWhichItsBudgetEnds) {
+    for (const std::int64_t budget : {0, 1, 6}) {
+        Drawing drawing = thinking_drawing(ThoughtState::thinking, budget);
+        // A thought of the letters a to z, so that it does not end by itself.
+        drawing.allowed.assign(drawing.allowed.size(), 0U);
+        for (TokenId token = 64; token < 90; ++token) drawing.allowed[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
+        drawing.grammar = grammar_of("[x-z]{3}");
+        const Result result = run(request_of(30, std::move(drawing)));
+        ASSERT_FALSE(result.error);
+        EXPECT_EQ(result.tokens.size(), static_cast<std::size_t>(budget) + 1 + 3);
+        EXPECT_EQ(result.thought_tokens, budget + 1);
+        EXPECT_EQ(result.tokens[static_cast<std::size_t>(budget)], close_token);
+        EXPECT_THAT(result.text.substr(result.text.size() - 3), testing::MatchesRegex("[x-z]{3}"));
+        EXPECT_EQ(result.finish, FinishReason::stop);
+    }
+}
+
+TEST_P(DrawnTokens, AnAnswerWithAGrammarMayBeginWithAThought) {
+    std::vector<Request> requests;
+    for (const ThoughtState begin : {ThoughtState::undecided, ThoughtState::answering}) {
+        Drawing drawing = thinking_drawing(begin, 2);
+        drawing.grammar = grammar_of("[x-z]{3}");
+        drawing.logit_bias = {{open_token, 100.0F}};
+        requests.push_back(request_of(30, std::move(drawing)));
+    }
+    const std::vector<Result> results = run(std::move(requests));
+    EXPECT_EQ(results[0].tokens.front(), open_token) << "the grammar has no such token";
+    EXPECT_EQ(results[0].tokens.at(3), close_token);
+    EXPECT_THAT(results[0].text.substr(results[0].text.find(')') + 1), testing::MatchesRegex("[x-z]{3}"));
+    EXPECT_THAT(results[1].text, testing::MatchesRegex("[x-z]{3}")) << "the prompt closed its thought";
+}
+
+TEST_P(DrawnTokens, StopTextsAreForTheAnswerNotForTheThought) {
+    Drawing drawing = thinking_drawing(ThoughtState::thinking, 4);
+    drawing.sampling.stop = {"a"};
+    // Only "a" and the mark.
+    drawing.allowed.assign(drawing.allowed.size(), 0U);
+    drawing.allowed[64 / 32] = 1U;
+    const Result result = run(request_of(10, std::move(drawing)));
+    EXPECT_EQ(result.text, "aaaa)");
+    EXPECT_EQ(result.finish, FinishReason::stop);
+}
+
+TEST_P(DrawnTokens, BadWordsAreNotDrawnAfterTheirBeginning) {
+    const auto tokens = hash_tokens(prompt(), 10);
+    Drawing drawing;
+    drawing.allowed.assign((tests::hash_vocabulary + 31) / 32, ~0U);
+    drawing.bad_words = {{tokens[2], tokens[3], tokens[4]}, {tokens[5], tokens[7]}};
+    const Result result = run(request_of(10, std::move(drawing)));
+    EXPECT_EQ(std::vector(result.tokens.begin(), result.tokens.begin() + 4), std::vector(tokens.begin(), tokens.begin() + 4));
+    EXPECT_NE(result.tokens[4], tokens[4]);
+}
+
+TEST_P(DrawnTokens, WhereNoTokenMayBeDrawnTheJobFails) {
+    Drawing drawing;
+    drawing.allowed = {1U << 20U};
+    drawing.bad_words = {{20, 20}};
+    const Result result = run(request_of(10, std::move(drawing)));
+    ASSERT_TRUE(result.error);
+    EXPECT_EQ(result.error->code, schema::ErrorCode::invalid_value);
+}
+
+INSTANTIATE_TEST_SUITE_P(StepsQueued, DrawnTokens, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace lorry::engine
