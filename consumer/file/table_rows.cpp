@@ -39,8 +39,8 @@ struct Table::Row {
 };
 
 struct Table::Answer {
-    std::vector<Json> results;  // [columns of the task]; empty: there is an error
-    std::string error;
+    std::vector<Json> results;  // [results_]; empty: there are none
+    std::string error;          // empty: none; there may be results beside it
 };
 
 namespace {
@@ -71,16 +71,27 @@ RowTemplate template_of(const TableOptions& options) {
     return options.text_column ? RowTemplate::of_column(*options.text_column) : RowTemplate(options.prompt_template);
 }
 
-// A result in a CSV field.
-std::string cell_of(const ResultColumn& column, const Json& value) {
-    if (const std::string* text = value.as_string()) return *text;
-    return column.rounded ? fmt::format("{:.6f}", value.as_number().value_or(0.0)) : value.dump();
-}
-
 // A JSON field as text, as the template inserts it.
 std::string text_of(const Json& value) {
     if (const std::string* text = value.as_string()) return *text;
     return value.is_null() ? std::string() : value.dump();
+}
+
+// A result in a CSV field.
+std::string cell_of(bool rounded, const Json& value) {
+    return rounded ? fmt::format("{:.6f}", value.as_number().value_or(0.0)) : text_of(value);
+}
+
+// The properties of a schema by name; nullptr: it has none.
+const Json::Object* properties_of(const Json& schema) {
+    const Json* properties = schema.find("properties");
+    return properties == nullptr || !properties->is_object() || properties->as_object()->empty() ? nullptr : properties->as_object();
+}
+
+engine::ParquetKind kind_of_property(const Json& schema) {
+    const Json* type = schema.find("type");
+    const std::string* name = type == nullptr ? nullptr : type->as_string();
+    return name != nullptr && (*name == "number" || *name == "integer") ? engine::ParquetKind::number : engine::ParquetKind::text;
 }
 
 }  // namespace
@@ -90,8 +101,13 @@ Table::Table(TableOptions options, std::string_view header)
       task_(row_of(options_.task)),
       endpoint_(schema::row_of(options_.chat ? task_.chat_endpoint.value_or(task_.endpoint) : task_.endpoint)),
       template_(template_of(options_)) {
-    for (const ResultColumn& column : task_.columns) added_.push_back(options_.result_prefix + std::string(column.name));
+    results_ = columns_of_results();
+    for (const Column& column : results_) added_.push_back(options_.result_prefix + column.name);
     added_.push_back(options_.result_prefix + "error");
+    if (const auto name = repeated(added_)) {
+        throw InputError(fmt::format("the schema has a property '{}', but a column of that name is added anyway: rename the property",
+                                     schema::shortened(*name)));
+    }
     if (template_.columns().empty()) {
         throw InputError("the template uses no column, so every row would ask the same: write {{ column }} where a row's text belongs");
     }
@@ -104,6 +120,47 @@ Table::Table(TableOptions options, std::string_view header)
     if (!names) throw InputError("the table's first line, its header, is not CSV: " + names.error());
     header_ = std::move(*names);
     check_columns();
+}
+
+std::vector<Table::Column> Table::columns_of_results() const {
+    std::vector<Column> columns;
+    if (options_.answer_schema && options_.spreads_objects) {
+        const Json::Object* properties = properties_of(*options_.answer_schema);
+        if (properties == nullptr) {
+            throw InputError("the schema has no 'properties', of which each would become a column: name them, or write JSON lines");
+        }
+        for (const auto& [name, schema] : *properties) columns.push_back({.name = name, .kind = kind_of_property(schema)});
+    }
+    for (const ResultColumn& column : task_.columns)
+        columns.push_back({.name = std::string(column.name), .kind = column.kind, .rounded = column.rounded});
+    return columns;
+}
+
+// Of an answer that was cut off, its text. It is no object, and the row says so.
+Table::Answer Table::answer_of(const Json& entry) const {
+    Answer answer;
+    for (const ResultColumn& column : task_.columns) answer.results.push_back(column.read(entry));
+    if (!options_.answer_schema) return answer;
+    Json& text = answer.results.back();
+    const Json* finish = entry.find("finish_reason");
+    const bool is_whole = finish != nullptr && finish->as_string() != nullptr && *finish->as_string() == "stop";
+    const auto object = Json::parse(*text.as_string());
+    const bool fits = is_whole && object;
+    if (!fits)
+        answer.error = "the answer was cut off before it matched the schema: raise --max-tokens, or bound the schema's strings and arrays";
+    if (!options_.spreads_objects) {
+        if (fits) text = *object;
+        return answer;
+    }
+    std::vector<Json> fields;
+    for (const auto& [name, schema] : *properties_of(*options_.answer_schema)) {
+        const Json* value = fits ? object->find(name) : nullptr;
+        const bool is_text = kind_of_property(schema) == engine::ParquetKind::text;
+        fields.push_back(value == nullptr || value->is_null() ? Json() : is_text ? Json(text_of(*value)) : *value);
+    }
+    if (fits) text = Json();
+    answer.results.insert(answer.results.begin(), std::make_move_iterator(fields.begin()), std::make_move_iterator(fields.end()));
+    return answer;
 }
 
 void Table::check_columns() const {
@@ -202,7 +259,7 @@ std::optional<std::string> Table::error_of_limits(const ModelName& model, const 
     if (tokenized) return std::nullopt;
     // Other errors may be those of this text.
     const schema::JobError& error = tokenized.error().error;
-    const bool is_by_flag = std::ranges::any_of(options_.fields, [&](const auto& field) { return field.first == error.param; });
+    const bool is_by_flag = std::ranges::any_of(options_.fields, [&](const auto& field) { return error.param.starts_with(field.first); });
     return is_by_flag ? std::optional(error.message) : std::nullopt;
 }
 
@@ -272,7 +329,7 @@ std::vector<std::string> Table::columns_needed() const {
 
 std::vector<engine::ParquetColumn> Table::added_columns() const {
     std::vector<engine::ParquetColumn> columns;
-    for (std::size_t i = 0; i < task_.columns.size(); ++i) columns.push_back({.name = added_[i], .kind = task_.columns[i].kind});
+    for (std::size_t i = 0; i < results_.size(); ++i) columns.push_back({.name = added_[i], .kind = results_[i].kind});
     columns.push_back({.name = added_.back(), .kind = engine::ParquetKind::text});
     return columns;
 }
@@ -291,7 +348,7 @@ std::string Table::output_row(std::string_view row, const schema::Completion& co
     } else {
         const Json* list = completion.body.find(endpoint_.list_key);
         CHECK(list != nullptr && list->as_array() != nullptr && !list->as_array()->empty(), "a completion has an answer");
-        for (const ResultColumn& column : task_.columns) answer.results.push_back(column.read(list->as_array()->front()));
+        answer = answer_of(list->as_array()->front());
     }
     return encode(row, answer);
 }
@@ -328,18 +385,18 @@ Json Table::input_of(std::string_view row) const {
 
 std::string Table::encode(std::string_view row, const Answer& answer) const {
     if (options_.csv && options_.output == OutputRow::as_input) return encode_csv(row, answer);
-    const bool has_results = answer.error.empty();
+    const bool has_results = !answer.results.empty();
     Json line = input_of(row);
-    for (std::size_t i = 0; i < task_.columns.size(); ++i) line.set(added_[i], has_results ? answer.results[i] : Json());
-    line.set(added_.back(), has_results ? Json() : Json(answer.error));
+    for (std::size_t i = 0; i < results_.size(); ++i) line.set(added_[i], has_results ? answer.results[i] : Json());
+    line.set(added_.back(), answer.error.empty() ? Json() : Json(answer.error));
     return line.dump() + "\n";
 }
 
 std::string Table::encode_csv(std::string_view row, const Answer& answer) const {
-    const bool has_results = answer.error.empty();
+    const bool has_results = !answer.results.empty();
     std::vector<std::string> fields = fields_of(row);
-    for (std::size_t i = 0; i < task_.columns.size(); ++i) {
-        fields.push_back(has_results ? cell_of(task_.columns[i], answer.results[i]) : std::string());
+    for (std::size_t i = 0; i < results_.size(); ++i) {
+        fields.push_back(has_results ? cell_of(results_[i].rounded, answer.results[i]) : std::string());
     }
     fields.push_back(answer.error);
     return encode_csv_record(fields, options_.output_delimiter.value_or(options_.delimiter)) + "\n";

@@ -39,11 +39,13 @@ struct TableOptions {
     std::vector<std::string> choices;          // choose and zero_shot
     bool chat = true;                          // answer and choose: the prompt is a user's message, otherwise plain text
     std::string model = "base";
-    std::optional<std::string> model_column;  // column with each row's model; empty fields mean `model`
-    std::optional<std::int64_t> max_tokens;   // answer
-    double temperature = 0.0;                 // answer
-    schema::Json::Object fields;              // more fields of each job's body
-    std::string result_prefix;                // prefix of the added columns' names
+    std::optional<std::string> model_column;    // column with each row's model; empty fields mean `model`
+    std::optional<std::int64_t> max_tokens;     // answer
+    double temperature = 0.0;                   // answer
+    std::optional<schema::Json> answer_schema;  // answer: each answer is an object that matches it
+    bool spreads_objects = false;               // such an answer becomes a column for each property of the schema, otherwise one object
+    schema::Json::Object fields;                // more fields of each job's body
+    std::string result_prefix;                  // prefix of the added columns' names
 };
 
 // The header in which a delivered record carries its row to the sink.
@@ -79,6 +81,14 @@ public:
 private:
     struct Row;
     struct Answer;
+    // A result's column as this table has it.
+    struct Column {
+        std::string name;
+        engine::ParquetKind kind = engine::ParquetKind::text;
+        bool rounded = false;
+    };
+    std::vector<Column> columns_of_results() const;
+    Answer answer_of(const schema::Json& entry) const;
     void check_columns() const;
     Expected<Row, std::string> parse(std::string_view row) const;
     // What any row asks, with a text of its own.
@@ -98,6 +108,7 @@ private:
     const schema::EndpointRow endpoint_;
     RowTemplate template_;
     std::vector<std::string> header_;  // CSV and Parquet
+    std::vector<Column> results_;      // in their order
     std::vector<std::string> added_;   // names of the result columns, and of the one with the error
 };
 

@@ -39,7 +39,7 @@ constexpr ResultColumn entity_columns[] = {
     {"entities", [](const Json& entry) { return member_of(&entry, "entities"); }, ParquetKind::entities}};
 constexpr ResultColumn score_columns[] = {{"score", [](const Json& entry) { return member_of(&entry, "score"); }, ParquetKind::number}};
 
-constexpr std::string_view answer_flags[] = {"--system", "--endpoint", "--max-tokens", "--temperature"};
+constexpr std::string_view answer_flags[] = {"--system", "--endpoint", "--max-tokens", "--temperature", "--schema"};
 constexpr std::string_view choose_flags[] = {"--system", "--endpoint", "--choices"};
 constexpr std::string_view classify_flags[] = {"--truncate", "--stride"};
 constexpr std::string_view zero_shot_flags[] = {"--choices", "--multi-label", "--hypothesis-template", "--truncate"};

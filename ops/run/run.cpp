@@ -176,7 +176,9 @@ std::optional<TableFlags::Made> RunCommand::make_table(const Settings& settings,
                                    .header = std::move(header),
                                    .columns = std::move(columns),
                                    .output = output_row(),
-                                   .output_delimiter = output_delimiter()});
+                                   .output_delimiter = output_delimiter(),
+                                   .spreads_objects = output_format_.packing == consumer::PackedFormat::parquet ||
+                                                      output_format_.rows == consumer::RecordFormat::csv});
     if (output_row() == consumer::OutputRow::results) format_.columns = made.table.columns_needed();
     if (output_format_.packing != consumer::PackedFormat::parquet) {
         const consumer::FileFormat output = appended_format();

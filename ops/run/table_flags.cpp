@@ -112,6 +112,8 @@ void TableFlags::declare(CLI::App& app) {
         ->group(table)
         ->check(CLI::Range(0.0, 2.0))
         ->default_str("0");
+    text("--schema", schema_,
+         "file with a JSON schema that each answer matches: a column for each of its properties, in JSON lines one object", "FILE");
     app.add_option("--endpoint", endpoint_, "chat (default where the model has a chat template) or completions")
         ->group(table)
         ->check(CLI::IsMember({"chat", "completions"}));
@@ -134,6 +136,7 @@ std::vector<TableFlags::TaskFlag> TableFlags::task_flags() const {
             {"--choices", !choices_.empty()},
             {"--max-tokens", max_tokens_.has_value()},
             {"--temperature", temperature_ > 0.0},
+            {"--schema", !schema_.empty()},
             {"--text-2", !second_.empty()},
             {"--multi-label", multi_label_},
             {"--hypothesis-template", !hypothesis_template_.empty()},
@@ -146,8 +149,8 @@ std::vector<TableFlags::TaskFlag> TableFlags::task_flags() const {
 
 std::vector<InputPath> TableFlags::files() const {
     std::vector<InputPath> files;
-    for (const auto& [flag, file] :
-         {std::pair("--template", template_), std::pair("--system", system_), std::pair("--choices", choices_)}) {
+    for (const auto& [flag, file] : {std::pair("--template", template_), std::pair("--system", system_), std::pair("--choices", choices_),
+                                     std::pair("--schema", schema_)}) {
         if (!file.empty() && std::filesystem::exists(file)) files.push_back({.what = fmt::format("{} {}", flag, file), .path = file});
     }
     return files;
@@ -240,6 +243,14 @@ std::vector<std::string> TableFlags::read_choices() const {
     return labels;
 }
 
+std::optional<schema::Json> TableFlags::read_schema() const {
+    if (schema_.empty()) return std::nullopt;
+    auto read = schema::Json::parse(read_file("--schema", schema_));
+    if (!read) throw UsageError(fmt::format("--schema {}: the file is not JSON: {}", schema_, read.error()));
+    if (!read->is_object()) throw UsageError(fmt::format("--schema {}: a schema is a JSON object, not {}", schema_, read->kind()));
+    return std::move(*read);
+}
+
 // Of each job's body, those that flags set.
 schema::Json::Object TableFlags::fields() const {
     schema::Json::Object fields;
@@ -250,6 +261,11 @@ schema::Json::Object TableFlags::fields() const {
     if (!aggregation_.empty()) fields.emplace_back("aggregation_strategy", aggregation_);
     if (stride_) fields.emplace_back("stride", *stride_);
     if (truncates_) fields.emplace_back("truncate_prompt_tokens", -1);
+    if (auto read = read_schema()) {
+        using schema::Json;
+        Json named = Json::object({{"name", "row"}, {"schema", std::move(*read)}});
+        fields.emplace_back("response_format", Json::object({{"type", "json_schema"}, {"json_schema", std::move(named)}}));
+    }
     return fields;
 }
 
@@ -273,6 +289,8 @@ consumer::TableOptions TableFlags::options_of(const MakeArgs& args, RowTask task
                                    .model_column = given(adapter_column_),
                                    .max_tokens = max_tokens_,
                                    .temperature = temperature_,
+                                   .answer_schema = read_schema(),
+                                   .spreads_objects = args.spreads_objects,
                                    .fields = fields(),
                                    .result_prefix = result_prefix_};
     if (!options.system.empty() && !chat) throw UsageError("--system needs --endpoint chat: plain prompts have no roles");
@@ -307,7 +325,10 @@ consumer::RunIdentity TableFlags::identity_of(const consumer::TableOptions& opti
     add("encoding", format_.encoding == "utf-8" ? "" : format_.encoding);
     if (options.csv && options.delimiter != ',') add("delimiter", std::string(consumer::row_of_delimiter(options.delimiter).word));
     const auto flag_of = [](const std::string& field) {
-        return field == "truncate_prompt_tokens" ? "truncate" : field == "aggregation_strategy" ? "aggregation" : field;
+        return field == "response_format"          ? "schema"
+               : field == "truncate_prompt_tokens" ? "truncate"
+               : field == "aggregation_strategy"   ? "aggregation"
+                                                   : field;
     };
     for (const auto& [field, value] : options.fields) add(flag_of(field), value.dump());
     return identity;

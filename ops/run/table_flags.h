@@ -44,6 +44,7 @@ public:
         std::optional<std::vector<std::string>> columns;  // of a Parquet table
         consumer::OutputRow output = consumer::OutputRow::as_input;
         std::optional<char> output_delimiter;  // of CSV; nullopt: the input's
+        bool spreads_objects = false;          // the output's rows have columns, not objects
     };
     struct Made {
         consumer::Table table;
@@ -68,6 +69,7 @@ private:
     std::optional<std::string> error_of_task(consumer::RowTask task, const consumer::Table& table, const MakeArgs& args) const;
     std::vector<std::string> read_choices() const;
     schema::Json::Object fields() const;
+    std::optional<schema::Json> read_schema() const;
     consumer::TableOptions options_of(const MakeArgs& args, consumer::RowTask task) const;
     consumer::RunIdentity identity_of(const consumer::TableOptions& options) const;
 
@@ -89,6 +91,7 @@ private:
     std::string adapter_column_;
     std::string endpoint_;
     std::string result_prefix_;
+    std::string schema_;
     std::optional<std::int64_t> max_tokens_;
     double temperature_ = 0.0;
     FormatFlags format_;

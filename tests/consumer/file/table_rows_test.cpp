@@ -15,6 +15,8 @@
 namespace lorry::consumer {
 namespace {
 
+using schema::Json;
+
 std::string fields_of(std::string_view record) {
     const auto fields = parse_csv_record(record);
     if (!fields) return "error: " + fields.error();
@@ -313,6 +315,51 @@ TEST(Table, PutsResultsBesideTheColumns) {
     EXPECT_EQ(jsonl.output_row("not json", schema::DeadLetter{.error = odd}),
               R"({"row":"not json","lorry_label":null,"lorry_probability":null,"lorry_error":"invalid_row: line 1: odd"})"
               "\n");
+}
+
+TEST(Table, AnswersThatMatchASchemaBecomeColumnsOrObjects) {
+    const Json schema = Json::parse(R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"},)"
+                                    R"("tags":{"type":"array"}}})")
+                            .value();
+    const auto table = [&](bool csv, bool spreads, const Json& answer_schema) {
+        TableOptions options = options_of(csv);
+        options.answer_schema = answer_schema;
+        options.spreads_objects = spreads;
+        return Table(std::move(options), csv ? "id,text" : "");
+    };
+    const auto answer = [](const std::string& text, const std::string& finish) {
+        return completed(
+            (R"({"choices":[{"message":{"content":)" + Json(text).dump() + R"(},"finish_reason":")" + finish + "\"}]}").c_str());
+    };
+    const auto whole = answer(R"({"name": "Ada", "age": 36, "tags": ["a"]})", "stop");
+    const auto cut = answer(R"({"name": "Ad)", "length");
+    const Table csv = table(true, true, schema);
+    EXPECT_EQ(csv.output_header(), "id,text,name,age,tags,result,error\n");
+    EXPECT_EQ(csv.output_row("1,a", whole), "1,a,Ada,36,\"[\"\"a\"\"]\",,\n");
+    EXPECT_THAT(csv.output_row("1,a", cut), testing::StartsWith("1,a,,,,\"{\"\"name\"\": \"\"Ad\",\"the answer was cut off"));
+    EXPECT_EQ(csv.output_row("1,a", answer(R"({"age": null})", "stop")), "1,a,,,,,\n");
+    const auto columns = csv.added_columns();
+    EXPECT_EQ(columns[0].kind, engine::ParquetKind::text);
+    EXPECT_EQ(columns[1].kind, engine::ParquetKind::number);
+
+    const Table lines = table(false, false, schema);
+    EXPECT_EQ(lines.output_row(R"({"id":1,"text":"x"})", whole),
+              R"({"id":1,"text":"x","result":{"name":"Ada","age":36,"tags":["a"]},"error":null})"
+              "\n");
+    EXPECT_THAT(lines.output_row(R"({"id":1,"text":"x"})", cut),
+                testing::StartsWith(R"({"id":1,"text":"x","result":"{\"name\": \"Ad","error":"the answer was cut off)"));
+
+    const auto refusal = [&](const char* text) {
+        try {
+            table(true, true, Json::parse(text).value());
+            return std::string();
+        } catch (const InputError& error) {
+            return std::string(error.what());
+        }
+    };
+    EXPECT_THAT(refusal("{}"), testing::HasSubstr("the schema has no 'properties'"));
+    EXPECT_THAT(refusal(R"({"properties":{"error":{}}})"), testing::HasSubstr("the schema has a property 'error'"));
+    EXPECT_THAT(refusal(R"({"properties":{"text":{}}})"), testing::HasSubstr("the table already has a column 'text'"));
 }
 
 }  // namespace
