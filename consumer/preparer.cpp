@@ -221,6 +221,8 @@ JobWeight Preparer::weight_of_drawing(const schema::Job& job, const Prompt& prom
         if (job.echo) repeated += tokens * (1 + top) * reply_logprob_bytes;
     }
     weight.bytes += job.n * repeated * reply_memory_factor;
+    // The mask of what may be drawn, of the job and of each sequence.
+    if (job.sampling.allowed_token_ids || !job.sampling.bad_words.empty()) weight.bytes += (1 + job.n) * config_.vocabulary / 8;
     if (job.structure) weight.bytes += grammar_bytes + job.n * answer_bytes;
     return weight;
 }

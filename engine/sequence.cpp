@@ -146,6 +146,7 @@ std::span<const std::uint32_t> Sequence::allowed_tokens() {
         set_bit(allowed_, *forced, true);
         return allowed_;
     }
+    if (!drawing.depends_on_drawn()) return drawing.allowed;
     allowed_ = drawing.allowed;
     if (drawing.grammar != nullptr && !allow_by_grammar()) return {};
     leave_out_bad_words();
