@@ -243,6 +243,7 @@ void HttpServer::State::start(tcp::socket socket) {
     const asio::ip::address address = socket.remote_endpoint(gone).address();
     // Otherwise the end of a long answer waits for the client's acknowledgement, for 40 ms.
     socket.set_option(tcp::no_delay(true), gone);
+    socket.non_blocking(true, gone);
     connections.push_back(
         {.stream = beast::tcp_stream(std::move(socket)), .address = address, .buffer = beast::flat_buffer(limits.header_bytes)});
     const auto place = std::prev(connections.end());
@@ -432,10 +433,10 @@ asio::awaitable<bool> HttpServer::State::wait(Connection& connection, Exchange& 
     beast::flat_buffer& buffer = connection.buffer;
     const std::size_t room = buffer.max_size() - buffer.size();
     if (room == 0) co_return false;
-    connection.stream.expires_after(limits.write_timeout);
-    const auto [ended, bytes] = co_await connection.stream.async_read_some(buffer.prepare(room), as_result);
-    buffer.commit(bytes);
-    if (!ended) co_return true;
+    // Does not wait: what made the socket readable may have been read before.
+    beast::error_code ended;
+    buffer.commit(connection.stream.socket().read_some(buffer.prepare(room), ended));
+    if (!ended || ended == asio::error::would_block) co_return true;
     handler.on_client_gone(exchange.id);
     co_return false;
 }
