@@ -122,9 +122,14 @@ struct PairInputs {
         __builtin_memcpy(to + vector * Isa::lanes * 4, &w, sizeof w);
     }
     [[gnu::always_inline]] static inline auto load(const std::byte* from, bool has_second) {
-        std::uint32_t pair = 0;
-        __builtin_memcpy(&pair, from, has_second ? sizeof pair : sizeof pair / 2);
-        return Isa::all_pairs(pair);
+        if (has_second) [[likely]] {
+            std::uint32_t pair;
+            __builtin_memcpy(&pair, from, sizeof pair);
+            return Isa::all_pairs(pair);
+        }
+        Bf16 first;
+        __builtin_memcpy(&first, from, sizeof first);
+        return Isa::all_pairs(first);
     }
     template <class X>
     [[gnu::always_inline]] static inline Floats add(Floats sums, const Weights& w, const X& x, bool) {
@@ -223,12 +228,14 @@ struct CodedMatmul {
                 task.panels, panel, [&](std::int64_t pair, const auto& weights) __attribute__((always_inline)) {
                     const bool has_second = pair < whole;
                     const std::byte* const in = task.in + pair * 2 * Inputs::element_bytes;
+                    decltype(Inputs::load(in, has_second)) x[extent(rows)];
+#pragma GCC unroll 4
+                    for (int r = 0; r < rows; ++r) x[r] = Inputs::load(in + r * task.in_stride, has_second);
 #pragma GCC unroll 4
                     for (int i = 0; i < vectors; ++i) {
                         const auto w = weights(i);
 #pragma GCC unroll 4
-                        for (int r = 0; r < rows; ++r)
-                            sums[r][i] = Inputs::add(sums[r][i], w, Inputs::load(in + r * task.in_stride, has_second), has_second);
+                        for (int r = 0; r < rows; ++r) sums[r][i] = Inputs::add(sums[r][i], w, x[r], has_second);
                     }
                 });
 #pragma GCC unroll 4

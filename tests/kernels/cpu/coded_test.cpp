@@ -132,7 +132,7 @@ TEST_P(CodedWeights, MultiplyAsTheWeightsThatTheyDecodeTo) {
             const bool is_widened = coded->input_format() == Format::float32;
             const auto plain = (is_widened ? *exact : *backend).pack_weight(numbers, role);
             ASSERT_EQ(coded->input_format(), plain->input_format());
-            if (shape.kind == CodeKind::table) EXPECT_LT(coded->bytes(), plain->bytes());
+            EXPECT_TRUE(shape.kind != CodeKind::table || coded->bytes() < plain->bytes());
             for (const std::int64_t rows : {1, 2, 3, 9, 33, 300}) {
                 SCOPED_TRACE(fmt::format("{} outputs, {} inputs, groups of {}, {} rows{}", shape.out_features, shape.in_features,
                                          shape.group, rows, gated ? ", gated" : ""));
