@@ -121,10 +121,13 @@ public:
     void disentangled_bias(const DisentangledBiasArgs& args) { run(&args); }
     void attention(const AttentionArgs& args) { run(&args); }
     void activation(const ActivationArgs& args) { run(&args); }
+    void clamped_gate(const ClampedGateArgs& args) { run(&args); }
     void scale(const ScaleArgs& args) { run(&args); }
     void unfold(const UnfoldArgs& args) { run(&args); }
     void activated_matmul(const ActivatedMatmulArgs& args) { run(&args); }
     void gather_rows(const GatherRowsArgs& args) { run(&args); }
+    void pick_rows(const PickRowsArgs& args) { run(&args); }
+    void mix_rows(const MixRowsArgs& args) { run(&args); }
     void pool(const PoolArgs& args) { run(&args); }
     void sample(const SampleArgs& args) { run(&args); }
     // Any of these ops.

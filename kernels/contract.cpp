@@ -241,6 +241,7 @@ void check(const AttentionArgs& args, const BegunStep& step) {
     checks.equal("out.columns", args.out.columns, "heads * head_dim", args.heads * args.head_dim);
     if (args.window) checks.positive("window", *args.window);
     check_cap(checks, args.cap);
+    checks.optional("sinks.size", args.sinks, "heads", args.heads);
     if (const Matrix& bias = args.bias_by_distance; bias.rows > 0) {
         checks.float32("bias_by_distance", bias);
         checks.equal("bias_by_distance.rows", bias.rows, "heads", args.heads);
@@ -268,6 +269,15 @@ void check(const ActivationArgs& args, const BegunStep&) {
     checks.equal("in.rows", args.in.rows, "out.rows", args.out.rows);
     checks.equal("in.columns", args.in.columns, args.gated ? "2 * out.columns" : "out.columns", args.out.columns * (args.gated ? 2 : 1));
     if (args.accumulate) checks.float32("out", args.out);
+}
+
+void check(const ClampedGateArgs& args, const BegunStep&) {
+    const Checks checks = checks_of(args);
+    checks.matrix("out", args.out);
+    checks.float32("in", args.in);
+    checks.equal("in.rows", args.in.rows, "out.rows", args.out.rows);
+    checks.equal("in.columns", args.in.columns, "2 * out.columns", 2 * args.out.columns);
+    CHECK(args.limit > 0.0F && args.alpha > 0.0F, "clamped_gate: alpha and limit must be positive");
 }
 
 void check(const ScaleArgs& args, const BegunStep&) {
@@ -313,6 +323,34 @@ void check(const GatherRowsArgs& args, const BegunStep& step) {
     checks.equal("out.rows", args.out.rows, "step.sample_rows.size", std::ssize(args.step.sample_rows));
     checks.equal("out.columns", args.out.columns, "in.columns", args.in.columns);
     for (const std::int32_t row : args.step.sample_rows) checks.within("a sample row", row, args.in.rows);
+}
+
+void check(const PickRowsArgs& args, const BegunStep&) {
+    const Checks checks = checks_of(args);
+    checks.format("out", args.out, args.in.format);
+    checks.matrix("out", args.out);
+    checks.matrix("in", args.in);
+    checks.equal("out.rows", args.out.rows, "rows.size", std::ssize(args.rows));
+    checks.equal("out.columns", args.out.columns, "in.columns", args.in.columns);
+    for (const std::int32_t row : args.rows) checks.within("a row", row, args.in.rows);
+}
+
+void check(const MixRowsArgs& args, const BegunStep&) {
+    const Checks checks = checks_of(args);
+    checks.float32("out", args.out);
+    checks.float32("in", args.in);
+    checks.equal("out.columns", args.out.columns, "in.columns", args.in.columns);
+    checks.equal("factors.size", std::ssize(args.factors), "places.size", std::ssize(args.places));
+    CHECK(args.out.rows == 0 || std::ssize(args.places) % args.out.rows == 0,
+          fmt::format("mix_rows: places.size is {}, which is not a multiple of {} rows", args.places.size(), args.out.rows));
+    for (const std::int32_t place : args.places) checks.within("a place", place, args.in.rows);
+    if (args.shared.rows == 0) return;
+    checks.float32("shared", args.shared);
+    checks.float32("shared_scores", args.shared_scores);
+    checks.equal("shared.rows", args.shared.rows, "out.rows", args.out.rows);
+    checks.equal("shared.columns", args.shared.columns, "out.columns", args.out.columns);
+    checks.equal("shared_scores.rows", args.shared_scores.rows, "out.rows", args.out.rows);
+    checks.equal("shared_scores.columns", args.shared_scores.columns, "1", 1);
 }
 
 void check(const PoolArgs& args, const BegunStep&) {

@@ -144,6 +144,8 @@ struct AttentionArgs {
     AttentionMask mask = AttentionMask::causal;
     std::optional<float> cap;            // a score x becomes cap * tanh(x / cap) before a bias is added; nullopt: it stays
     std::optional<std::int64_t> window;  // a token sees itself, the window - 1 before it and, if the mask is full, as many after it
+    // For each head a score of no token: it takes its part of the softmax's weights, and nothing gets it (GPT-OSS). Empty: none.
+    Vector sinks;  // [heads]
     // For each head a bias of each distance from a token to one that it sees (MPNet): column d + `context` - 1 is of distance d, from
     // -(context - 1) to context - 1, where columns = 2 * context - 1. No rows: no bias.
     Matrix bias_by_distance;  // [heads, 2 * context - 1] float32, with a stride of at least `columns` + one block of tokens
@@ -162,6 +164,16 @@ struct ActivationArgs {
     Matrix out;               // [rows, width]
     Matrix in;                // [rows, gated ? 2 * width : width] float32
     bool accumulate = false;  // out += instead of out =; float32 only
+};
+
+// The gate of GPT-OSS: in is [gate | up]: out = g * sigmoid(alpha * g) * (u + 1), where g is the gate, at most `limit`, and u is up, within
+// `limit`.
+struct ClampedGateArgs {
+    static constexpr const char* op_name = "clamped_gate";
+    Matrix out;  // [rows, width]
+    Matrix in;   // [rows, 2 * width] float32
+    float alpha = 1.0F;
+    float limit = 0.0F;
 };
 
 // Rows multiplied by a number and, if a cap is given, kept within it: x becomes cap * tanh(x / cap). For embeddings, what a layer adds to
@@ -205,6 +217,26 @@ struct GatherRowsArgs {
     Matrix out;  // [step.sample_rows.size(), columns]
     Matrix in;   // [rows, columns], in the format of out
     const StepInputs& step;
+};
+
+// Copies rows, in any order and any number of times: the inputs of experts, grouped by expert.
+struct PickRowsArgs {
+    static constexpr const char* op_name = "pick_rows";
+    Matrix out;  // [rows.size(), columns]
+    Matrix in;   // [.., columns], in the format of out
+    std::span<const std::int32_t> rows{};
+};
+
+// out[row] += sum over j of factors[row, j] * in[places[row, j]], added up in the order of j, then what all rows share: the row of `shared`
+// times the sigmoid of its score.
+struct MixRowsArgs {
+    static constexpr const char* op_name = "mix_rows";
+    Matrix out;                              // [rows, columns] float32
+    Matrix in;                               // [.., columns] float32
+    std::span<const std::int32_t> places{};  // [rows, experts of a row] rows of `in`
+    std::span<const float> factors{};        // the same
+    Matrix shared;                           // [rows, columns] float32; no rows: nothing is shared
+    Matrix shared_scores;                    // [rows, 1] float32, if `shared` has rows
 };
 
 // Consecutive rows that become one: the rows of a text, or some of them.
@@ -281,8 +313,9 @@ struct SampleArgs {
 
 // One call of an op. A new op is a struct above, an alternative here and a function of Backend.
 using Op = std::variant<const EmbedArgs*, const NormArgs*, const MatmulArgs*, const LoraArgs*, const GroupBiasArgs*, const RopeStoreArgs*,
-                        const DisentangledBiasArgs*, const AttentionArgs*, const ActivationArgs*, const ScaleArgs*, const UnfoldArgs*,
-                        const ActivatedMatmulArgs*, const GatherRowsArgs*, const PoolArgs*, const SampleArgs*>;
+                        const DisentangledBiasArgs*, const AttentionArgs*, const ActivationArgs*, const ClampedGateArgs*, const ScaleArgs*,
+                        const UnfoldArgs*, const ActivatedMatmulArgs*, const GatherRowsArgs*, const PickRowsArgs*, const MixRowsArgs*,
+                        const PoolArgs*, const SampleArgs*>;
 inline const char* name_of(const Op& op) {
     return std::visit([](const auto* args) { return args->op_name; }, op);
 }

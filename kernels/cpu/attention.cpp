@@ -53,7 +53,8 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& args, const Attent
                        .value_stride = cache.value_stride(),
                        .scale = args.scale,
                        .has_cap = args.cap.has_value(),
-                       .cap = args.cap.value_or(0.0F)};
+                       .cap = args.cap.value_or(0.0F),
+                       .sinks = args.sinks.empty() ? nullptr : floats(args.sinks) + piece.kv_head * group};
     if (const Matrix& distances = args.bias_by_distance; distances.rows > 0) {
         // Token 0 is `position` before the first row's own token.
         task.bias = floats(distances) + piece.kv_head * group * distances.stride + (distances.columns - 1) / 2 - position;

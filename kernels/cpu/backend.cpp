@@ -3,6 +3,7 @@
 #include "kernels/cpu/backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -354,6 +355,27 @@ void CpuBackend::execute(const ActivationArgs& args) {
     run_row_kernel(kernels_.activation, task, args.out, args.in.columns * 2);
 }
 
+// g * sigmoid(alpha * g) is silu(alpha * g) / alpha.
+void CpuBackend::execute(const ClampedGateArgs& args) {
+    const std::int64_t width = args.out.columns;
+    float* const scratch = row_scratch_.floats(pool_.threads() * width);
+    run_rows(args.out.rows, width * 8, [&](std::int64_t begin, std::int64_t end, int thread) {
+        float* const gated = scratch + thread * width;
+        for (std::int64_t row = begin; row < end; ++row) {
+            const float* const gate = floats(args.in) + row * args.in.stride;
+            const float* const up = gate + width;
+            // Comparisons in this order keep NaN.
+            for (std::int64_t i = 0; i < width; ++i) gated[i] = (gate[i] > args.limit ? args.limit : gate[i]) * args.alpha;
+            kernels_.activation({.kind = Activation::silu, .in = gated, .out = gated, .width = width}, 0, 1);
+            for (std::int64_t i = 0; i < width; ++i) {
+                const float within = up[i] > args.limit ? args.limit : up[i] < -args.limit ? -args.limit : up[i];
+                gated[i] = gated[i] / args.alpha * (within + 1.0F);
+            }
+            store_row(args.out, row, gated);
+        }
+    });
+}
+
 void CpuBackend::execute(const ScaleArgs& args) {
     const std::int64_t columns = args.in.columns;
     const float factor = args.cap ? args.scale / *args.cap : args.scale;
@@ -408,6 +430,36 @@ void CpuBackend::execute(const GatherRowsArgs& args) {
         const std::int64_t from = args.step.sample_rows[static_cast<std::size_t>(row)];
         std::memcpy(row_of(args.out, row), row_of(args.in, from), bytes);
     }
+}
+
+void CpuBackend::execute(const PickRowsArgs& args) {
+    const auto bytes = static_cast<std::size_t>(stride_least(args.in.format, args.in.columns)) * bytes_of(args.in.format);
+    run_rows(args.out.rows, args.in.columns, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t row = begin; row < end; ++row)
+            std::memcpy(row_of(args.out, row), row_of(args.in, args.rows[static_cast<std::size_t>(row)]), bytes);
+    });
+}
+
+void CpuBackend::execute(const MixRowsArgs& args) {
+    const std::int64_t columns = args.out.columns;
+    const std::int64_t each = args.out.rows == 0 ? 0 : std::ssize(args.places) / args.out.rows;
+    float* const scratch = row_scratch_.floats(pool_.threads() * columns);
+    run_rows(args.out.rows, columns * (each + 2), [&](std::int64_t begin, std::int64_t end, int thread) {
+        float* const sums = scratch + thread * columns;
+        const auto add = [&](const Matrix& matrix, std::int64_t row, float factor) {
+            const float* const from = floats(matrix) + row * matrix.stride;
+            for (std::int64_t i = 0; i < columns; ++i) sums[i] += from[i] * factor;
+        };
+        for (std::int64_t row = begin; row < end; ++row) {
+            std::fill_n(sums, columns, 0.0F);
+            for (std::int64_t j = row * each; j < (row + 1) * each; ++j)
+                add(args.in, args.places[static_cast<std::size_t>(j)], args.factors[static_cast<std::size_t>(j)]);
+            if (args.shared.rows > 0)
+                add(args.shared, row, 1.0F / (1.0F + std::exp(-floats(args.shared_scores)[row * args.shared_scores.stride])));
+            float* const to = floats(args.out) + row * args.out.stride;
+            for (std::int64_t i = 0; i < columns; ++i) to[i] += sums[i];
+        }
+    });
 }
 
 void CpuBackend::execute(const PoolArgs& args) {

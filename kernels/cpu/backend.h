@@ -69,6 +69,9 @@ private:
     void execute(const UnfoldArgs& args);
     void execute(const ActivatedMatmulArgs& args);
     void execute(const GatherRowsArgs& args);
+    void execute(const ClampedGateArgs& args);
+    void execute(const PickRowsArgs& args);
+    void execute(const MixRowsArgs& args);
     void execute(const PoolArgs& args);
     void execute(const SampleArgs& args);
 

@@ -200,6 +200,7 @@ struct AttentionTask {
     float scale = 0.0F;
     bool has_cap = false;  // a score x becomes cap * tanh(x / cap)
     float cap = 0.0F;
+    const float* sinks = nullptr;       // null, or of the first head: a score that takes weight and has no value
     const float* bias = nullptr;        // null, or of the first position and head: added to its scores of tokens 0, 1, …
     std::int64_t bias_stride = 0;       // from a head to the next
     std::int64_t bias_of_position = 0;  // from a position to the next

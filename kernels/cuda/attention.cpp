@@ -46,6 +46,7 @@ const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const Attent
 }
 
 void CudaBackend::execute(const AttentionArgs& args) {
+    CHECK(args.sinks.empty(), no_experts);
     CHECK(args.mask == AttentionMask::causal && args.bias_by_distance.rows == 0 && args.bias_by_token.rows == 0, no_pooling);
     const auto& cache = static_cast<const CudaKvCache&>(args.cache);
     if (args.step.rows == 0) return;

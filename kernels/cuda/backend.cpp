@@ -346,6 +346,9 @@ void CudaBackend::execute(const ScaleArgs& args) {
                      .columns = int_of(args.out.columns)});
 }
 
+void CudaBackend::execute(const ClampedGateArgs&) { CHECK(false, no_experts); }
+void CudaBackend::execute(const PickRowsArgs&) { CHECK(false, no_experts); }
+void CudaBackend::execute(const MixRowsArgs&) { CHECK(false, no_experts); }
 void CudaBackend::execute(const PoolArgs&) { CHECK(false, no_pooling); }
 void CudaBackend::execute(const DisentangledBiasArgs&) { CHECK(false, no_pooling); }
 void CudaBackend::execute(const UnfoldArgs&) { CHECK(false, no_pooling); }

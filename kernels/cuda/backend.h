@@ -21,6 +21,7 @@
 namespace lorry::kernels::cuda {
 
 // Model::load refuses what needs these ops.
+inline constexpr const char* no_experts = "the GPU has no kernels for mixtures of experts yet";
 inline constexpr const char* no_pooling = "the GPU has no kernels for encoders and pooling yet";
 
 class CudaBackend final : public Backend {
@@ -65,6 +66,9 @@ private:
     void execute(const ActivationArgs& args);
     void execute(const ActivatedMatmulArgs& args) { run_matmul_then_activation(args); }
     void execute(const GatherRowsArgs& args);
+    void execute(const ClampedGateArgs& args);
+    void execute(const PickRowsArgs& args);
+    void execute(const MixRowsArgs& args);
     void execute(const PoolArgs& args);
     void execute(const DisentangledBiasArgs& args);
     void execute(const ScaleArgs& args);

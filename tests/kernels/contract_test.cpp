@@ -132,6 +132,17 @@ protected:
     const std::vector<PoolSegment> segments_{{.row_begin = 0, .row_count = 2}};
     const std::vector<float> factors_{0.5F};
     const PoolArgs pool_{.out = matrix(1, 8), .in = matrix(2, 8), .segments = segments_, .factors = factors_};
+    const ClampedGateArgs clamped_gate_{.out = matrix(2, 6), .in = matrix(2, 12), .alpha = 1.7F, .limit = 7.0F};
+    const std::vector<std::int32_t> picked_{1, 0, 1};
+    const PickRowsArgs pick_rows_{.out = matrix(3, 8), .in = matrix(2, 8), .rows = picked_};
+    const std::vector<std::int32_t> places_{0, 2, 1, 2};
+    const std::vector<float> shares_{0.5F, 0.5F, 0.25F, 0.75F};
+    const MixRowsArgs mix_rows_{.out = matrix(2, 8),
+                                .in = matrix(3, 8),
+                                .places = places_,
+                                .factors = shares_,
+                                .shared = matrix(2, 8),
+                                .shared_scores = matrix(2, 1)};
     const std::vector<SampleRow> sample_{SampleRow{}};
     mutable std::vector<SampleResult> results_{1};
     const SampleArgs sample_args_{.logits = matrix(1, 12), .rows = sample_, .results = results_};
@@ -148,9 +159,9 @@ using ContractDeathTest = Contract;
 
 TEST_F(Contract, EveryOpOfItsOwnShapesPasses) {
     const std::array ops = {
-        Op(&embed_),     Op(&norm_),       Op(&matmul_),     Op(&lora_args_),        Op(&group_bias_),  Op(&rope_store_),
-        Op(&attention_), Op(&activation_), Op(&scale_),      Op(&activated_matmul_), Op(&gather_rows_), Op(&disentangled_bias_),
-        Op(&unfold_),    Op(&pool_),       Op(&sample_args_)};
+        Op(&embed_),     Op(&norm_),       Op(&matmul_),      Op(&lora_args_),        Op(&group_bias_),  Op(&rope_store_),
+        Op(&attention_), Op(&activation_), Op(&scale_),       Op(&activated_matmul_), Op(&gather_rows_), Op(&disentangled_bias_),
+        Op(&unfold_),    Op(&pool_),       Op(&sample_args_), Op(&clamped_gate_),     Op(&pick_rows_),   Op(&mix_rows_)};
     std::set<std::string> names;
     for (const Op& op : ops) {
         check(op);
@@ -158,6 +169,25 @@ TEST_F(Contract, EveryOpOfItsOwnShapesPasses) {
     }
     EXPECT_EQ(names.size(), std::variant_size_v<Op>) << "an op is missing above, or two have one name";
     check(two_.inputs);
+}
+
+TEST_F(ContractDeathTest, ExpertsReadRowsOfTheirInputs) {
+    const auto rows = with(pick_rows_, [](auto& args) { args.in.rows = 1; });
+    EXPECT_DEATH(check(&rows), "pick_rows: a row is 1, which is not in .0, 1.");
+    const auto out = with(pick_rows_, [](auto& args) { args.out.rows = 2; });
+    EXPECT_DEATH(check(&out), "pick_rows: out.rows is 2, but rows.size is 3");
+    const auto places = with(mix_rows_, [](auto& args) { args.in.rows = 2; });
+    EXPECT_DEATH(check(&places), "mix_rows: a place is 2, which is not in .0, 2.");
+    const auto few = with(mix_rows_, [&](auto& args) { args.factors = args.factors.first(3); });
+    EXPECT_DEATH(check(&few), "mix_rows: factors.size is 3, but places.size is 4");
+    const auto uneven = with(mix_rows_, [](auto& args) { args.out.rows = 3; });
+    EXPECT_DEATH(check(&uneven), "mix_rows: places.size is 4, which is not a multiple of 3 rows");
+    const auto scores = with(mix_rows_, [](auto& args) { args.shared_scores.rows = 1; });
+    EXPECT_DEATH(check(&scores), "mix_rows: shared_scores.rows is 1, but out.rows is 2");
+    const auto limit = with(clamped_gate_, [](auto& args) { args.limit = 0.0F; });
+    EXPECT_DEATH(check(&limit), "clamped_gate: alpha and limit must be positive");
+    const auto sinks = with(attention_, [&](auto& args) { args.sinks = vector(3); });
+    EXPECT_DEATH(check(&sinks), "attention: sinks.size is 3, but heads is 4");
 }
 
 TEST_F(ContractDeathTest, EmbedReadsRowsOfItsTables) {

@@ -109,15 +109,22 @@ struct AttentionPlan {
             V::store(scores + i, VectorMath<Isa>::tanh(V::load(scores + i) * inverse) * task.cap);
     }
 
+    // The sum of a row's weights: of the tokens it sees, relative to the score `most`, and of its sink.
+    static float total_of(const AttentionTask& task, std::int64_t row, Floats sum, Floats most) {
+        const float seen = V::sum(sum);
+        if (task.sinks == nullptr) return seen;
+        return seen + V::largest(VectorMath<Isa>::exp(V::all(task.sinks[row % task.group]) - most));
+    }
+
     // Replaces the scores of tokens that the row does not see by -inf, caps the others and adds the bias to them; returns the largest of
-    // these.
+    // these and the row's sink.
     static float hide_unseen(const AttentionTask& task, const Span& span, std::int64_t row) {
         if (task.has_cap) cap_scores(task, span, row);
         if (task.bias != nullptr) add_bias(task, span, row);
         const Sight sight = sight_of(task, row);
         float* const scores = task.scores + row * task.score_stride;
         const std::int64_t origin = span.block_first * kv_block_size;
-        Floats largest = V::all(-__builtin_inff());
+        Floats largest = V::all(task.sinks != nullptr ? task.sinks[row % task.group] : -__builtin_inff());
         for (std::int64_t i = 0; i < span.scores(); i += lanes) {
             Floats x = V::load(scores + i);
             if (sight.hides(origin + i)) {

@@ -138,7 +138,7 @@ struct Int8Attention {
                 const auto halves = __builtin_convertvector(Narrow<Isa>::rounded(V::load(scores[r] + i) * inverse), typename V::Halves);
                 __builtin_memcpy(reinterpret_cast<std::byte*>(scores[r]) + i * 2, &halves, sizeof halves);
             }
-            scores[r][size / 2] = heavy / weight_most / V::sum(sums[r]) + V::sum(defects[r]);
+            scores[r][size / 2] = heavy / weight_most / Plan::total_of(task, row + r, sums[r], most[r]) + V::sum(defects[r]);
         }
     }
 

@@ -51,7 +51,7 @@ struct PairedRows {
             }
         }
 #pragma GCC unroll 4
-        for (int r = 0; r < rows; ++r) scores[r][size / 2] = 1.0F / V::sum(sums[r]);
+        for (int r = 0; r < rows; ++r) scores[r][size / 2] = 1.0F / Plan::total_of(task, row + r, sums[r], most[r]);
     }
 };
 

@@ -76,7 +76,7 @@ struct PlainAttention {
             sum += weight;
             V::store(scores + i, weight);
         }
-        const Floats inverse = V::all(1.0F / V::sum(sum));
+        const Floats inverse = V::all(1.0F / Plan::total_of(task, row, sum, most));
         for (std::int64_t i = 0; i < span.scores(); i += lanes) V::store(scores + i, V::load(scores + i) * inverse);
     }
 
