@@ -17,7 +17,7 @@ public:
         for (const Projection projection : {Projection::qkv, Projection::output, Projection::gate_up, Projection::down}) {
             const auto module = std::ranges::find(linears, projection, &LinearModule::projection);
             const std::int64_t in_features = module->in_features;
-            const std::int64_t out_features = out_features_of(model.config(), projection);
+            const std::int64_t out_features = module->projection_out;
             const std::vector<float> zeros(static_cast<std::size_t>(std::max(in_features, out_features)), 0.0F);
             const kernels::LoraPart part{.a = {.data = zeros.data(), .out_features = 1, .in_features = in_features},
                                          .b = {.data = zeros.data(), .out_features = out_features, .in_features = 1}};
@@ -29,6 +29,7 @@ public:
         const auto index = static_cast<std::size_t>(projection);
         return index < projections_.size() ? &projections_[index] : nullptr;
     }
+    const AdapterProjection* at_expert(std::int64_t, std::int64_t, Projection) const override { return nullptr; }
     const Norm* norm_at(std::int64_t, NormSite) const override { return nullptr; }
 
 private:

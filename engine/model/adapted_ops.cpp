@@ -1,9 +1,19 @@
 // Looks up what the adapters of a step's rows change in each norm and projection.
 #include "engine/model/adapted_ops.h"
 
+#include <algorithm>
+
 namespace lorry::engine {
 
 using kernels::Matrix;
+
+void add_groups_among(std::span<const AdapterRows> groups, std::span<const std::int32_t> rows, std::vector<AdapterRows>& out) {
+    for (const AdapterRows& group : groups) {
+        const auto begin = std::lower_bound(rows.begin(), rows.end(), group.row_begin);
+        const auto end = std::lower_bound(begin, rows.end(), group.row_begin + group.row_count);
+        if (begin != end) out.push_back({begin - rows.begin(), end - begin, group.adapter});
+    }
+}
 
 void AdaptedOps::normalize(const NormCall& call) {
     const auto changed = [&](const Adapter& adapter) { return adapter.norm_at(call.site.layer, call.norm_site); };
@@ -22,7 +32,7 @@ void AdaptedOps::normalize(const NormCall& call) {
 void AdaptedOps::project(const ProjectCall& call) {
     if (call.accumulate) divide_by_scales(call);
     const auto replaced = [&](const Adapter& adapter) -> const ReplacedLinear* {
-        const AdapterProjection* change = adapter.at(call.site.layer, call.projection);
+        const AdapterProjection* change = call.site.change_of(adapter, call.projection);
         return change != nullptr && change->whole ? &*change->whole : nullptr;
     };
     for_changed_rows(call.site.adapters, call.out.rows, replaced,
@@ -42,18 +52,59 @@ void AdaptedOps::project(const ProjectCall& call) {
 void AdaptedOps::divide_by_scales(const ProjectCall& call) {
     bias_groups_.clear();
     for (const AdapterRows& group : call.site.adapters) {
-        const AdapterProjection* change = group.adapter->at(call.site.layer, call.projection);
+        const AdapterProjection* change = call.site.change_of(*group.adapter, call.projection);
         if (change == nullptr || change->scale.empty()) continue;
         bias_groups_.push_back({.row_begin = group.row_begin, .row_count = group.row_count, .scale = change->inverse_scale, .bias = {}});
     }
     if (!bias_groups_.empty()) backend_.group_bias({.out = call.out, .groups = bias_groups_});
 }
 
+void AdaptedOps::activate(const ActivateCall& call) {
+    const Linear& linear = call.mlp.gate_up;
+    const kernels::PackedWeight* const next = call.mlp.down.weight.get();
+    // Of an adapter's changes, only low-rank updates can be applied between a matmul and the activation of its outputs.
+    lora_groups_.clear();
+    bool is_low_rank = true;
+    for (const AdapterRows& group : call.site.adapters) {
+        const AdapterProjection* change = call.site.change_of(*group.adapter, Projection::gate_up);
+        if (change == nullptr) continue;
+        is_low_rank = is_low_rank && !change->whole && change->parts.empty() && change->scale.empty() && change->bias.empty();
+        if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
+    }
+    if (is_low_rank && !config_.clamped_gate) {
+        backend_.activated_matmul({.kind = config_.activation,
+                                   .gated = config_.gated,
+                                   .out = call.out,
+                                   .sums = call.sums,
+                                   .in = call.in,
+                                   .weight = *linear.weight,
+                                   .bias = linear.bias,
+                                   .groups = lora_groups_,
+                                   .next = next});
+        return;
+    }
+    project({.site = call.site,
+             .projection = Projection::gate_up,
+             .weight = *linear.weight,
+             .bias = linear.bias,
+             .out = call.sums,
+             .in = call.in,
+             .next = next});
+    if (config_.clamped_gate) {
+        backend_.clamped_gate({.out = call.out,
+                               .in = call.sums,
+                               .alpha = static_cast<float>(config_.clamped_gate->alpha),
+                               .limit = static_cast<float>(config_.clamped_gate->limit)});
+    } else {
+        backend_.activation({.kind = config_.activation, .gated = config_.gated, .out = call.out, .in = call.sums});
+    }
+}
+
 void AdaptedOps::add_changes(const ProjectCall& call) {
     lora_groups_.clear();
     bias_groups_.clear();
     for (const AdapterRows& group : call.site.adapters) {
-        const AdapterProjection* change = group.adapter->at(call.site.layer, call.projection);
+        const AdapterProjection* change = call.site.change_of(*group.adapter, call.projection);
         if (change == nullptr) continue;
         for (const ReplacedLinear& part : change->parts) {
             const Matrix rows = call.out.slice_rows(group.row_begin, group.row_count);

@@ -1,5 +1,5 @@
 // Norms and projections of rows with different adapters: the base's op for all rows, or for those between the groups that replace it, and
-// what adapters add. Called by model.cpp and disentangled_bias.cpp.
+// what adapters add. Called by model.cpp, expert_mixture.cpp and disentangled_bias.cpp.
 #pragma once
 
 #include <span>
@@ -28,11 +28,20 @@ void for_changed_rows(std::span<const AdapterRows> groups, std::int64_t rows, Ge
     if (begin < rows) run(begin, rows - begin, Change(nullptr));
 }
 
-// The layer that an op belongs to, and the adapters of its rows.
+// The layer and, within it, the expert that an op belongs to, and the adapters of its rows.
 struct Site {
     std::int64_t layer = 0;
+    std::optional<std::int64_t> expert = {};
     std::span<const AdapterRows> adapters;
+
+    // What the adapter changes in one of its projections; nullptr: nothing.
+    const AdapterProjection* change_of(const Adapter& adapter, Projection projection) const {
+        return expert ? adapter.at_expert(layer, *expert, projection) : adapter.at(layer, projection);
+    }
 };
+// Groups of rows in terms of some of these, which ascend. Appends to `out`.
+void add_groups_among(std::span<const AdapterRows> groups, std::span<const std::int32_t> rows, std::vector<AdapterRows>& out);
+
 // out = norm(in), with the base's norm or an adapter's own.
 struct NormCall {
     const Site& site;
@@ -53,6 +62,15 @@ struct ProjectCall {
     const kernels::PackedWeight* next = nullptr;
 };
 
+// The activation of an MLP's gate_up: out = activation(gate_up(in)), gated or not, with what adapters add to gate_up.
+struct ActivateCall {
+    const Site& site;
+    const Mlp& mlp;
+    kernels::Matrix out;   // as mlp.down reads it
+    kernels::Matrix sums;  // [rows, outputs of gate_up] float32; their contents are undefined afterwards
+    kernels::Matrix in;
+};
+
 // The engine's thread only.
 class AdaptedOps {
 public:
@@ -61,6 +79,7 @@ public:
 
     void normalize(const NormCall& call);
     void project(const ProjectCall& call);
+    void activate(const ActivateCall& call);
     // What adapters change in a projection that they do not replace as a whole.
     void add_changes(const ProjectCall& call);
 

@@ -9,6 +9,7 @@
 
 #include "engine/model/adapter_config.h"
 #include "engine/model/adapter_match.h"
+#include "engine/model/adapter_parameters.h"
 #include "engine/model/merged_weight.h"
 #include "engine/model/model.h"
 #include "engine/model/model_heads.h"
@@ -58,17 +59,20 @@ Expected<AdapterInfo, std::string> describe(const AdapterConfig& config, const A
         info.head = match.head->task;
     }
     info.base = config.base;
+    std::int64_t expert_elements = 0;  // of all experts, of which a row has a few
     std::set<std::string> targets;
     const auto add = [&](const std::string& path) { targets.insert(path.substr(path.rfind('.') + 1)); };
     for (const LoraMatch& lora : match.loras) {
         info.rank_max = std::max(info.rank_max, lora.a->shape.front());
-        info.elements += lora.a->shape.front() * (lora.module->in_features + lora.module->out_features);
+        const std::int64_t elements = lora.a->shape.front() * (lora.module->in_features + lora.module->out_features);
+        (lora.module->expert ? expert_elements : info.elements) += elements;
         add(lora.module->path);
     }
     for (const SavedLinearMatch& saved : match.linears) add(saved.module->path);
     for (const SavedNormMatch& saved : match.norms) add(saved.module->path);
     for (const BiasMatch& bias : match.biases) add(bias.module->path);
     if (match.head) add(match.head->module->output);
+    if (model.experts) info.elements += expert_elements * model.experts->chosen / model.experts->count;
     info.targets.assign(targets.begin(), targets.end());
     return info;
 }
@@ -98,13 +102,17 @@ public:
         : info_(std::move(info)),
           model_(model),
           packer_(packer),
-          projections_(static_cast<std::size_t>(model.config().layers) * projections),
+          experts_(model.config().experts ? model.config().experts->count : 0),
+          projections_(index_of(model.config().layers, std::nullopt, Projection::qkv)),
           norms_(static_cast<std::size_t>(model.config().layers) * norm_sites),
           vectors_(packer) {}
 
     const AdapterInfo& info() const override { return info_; }
     const AdapterProjection* at(std::int64_t layer, Projection projection) const override {
-        return projections_[static_cast<std::size_t>(layer) * projections + static_cast<std::size_t>(projection)].get();
+        return projections_[index_of(layer, std::nullopt, projection)].get();
+    }
+    const AdapterProjection* at_expert(std::int64_t layer, std::int64_t expert, Projection projection) const override {
+        return projections_[index_of(layer, expert, projection)].get();
     }
     const Norm* norm_at(std::int64_t layer, NormSite site) const override {
         const auto& norm = norms_[static_cast<std::size_t>(layer) * norm_sites + static_cast<std::size_t>(site)];
@@ -127,8 +135,15 @@ public:
     }
 
 private:
+    // A layer has its projections, then two of each expert.
+    std::size_t index_of(std::int64_t layer, std::optional<std::int64_t> expert, Projection projection) const {
+        const std::size_t of_layer = static_cast<std::size_t>(layer) * (projections + static_cast<std::size_t>(experts_) * 2);
+        if (!expert) return of_layer + static_cast<std::size_t>(projection);
+        return of_layer + projections + static_cast<std::size_t>(*expert) * 2 + (projection == Projection::down ? 1 : 0);
+    }
+    std::size_t index_of(const LinearModule& module) const { return index_of(module.layer, module.expert, module.projection); }
     AdapterProjection& projection_of(const LinearModule& module) {
-        auto& slot = projections_[place_of(module)];
+        auto& slot = projections_[index_of(module)];
         if (slot == nullptr) slot = std::make_unique<AdapterProjection>();
         return *slot;
     }
@@ -140,7 +155,7 @@ private:
             .weight = packer_.pack_weight({&part, 1}, role_of(module.projection)), .bias = {}, .out_begin = module.out_begin};
         if (bias != nullptr) replaced.bias = vectors_.add(bias_of(model_.config(), module, *bias));
         AdapterProjection& projection = projection_of(module);
-        if (module.out_features == out_features_of(model_.config(), module.projection)) {
+        if (module.out_features == module.projection_out) {
             projection.whole = std::move(replaced);
         } else {
             projection.parts.push_back(std::move(replaced));
@@ -172,7 +187,7 @@ private:
                              .out_begin = module.out_begin});
             // Modules of one projection are adjacent.
             const LinearModule* next = i + 1 < loras.size() ? loras[i + 1].module : nullptr;
-            if (next != nullptr && next->layer == module.layer && next->projection == module.projection) continue;
+            if (next != nullptr && are_of_one_projection(*next, module)) continue;
             AdapterProjection& projection = projection_of(module);
             projection.lora = packer_.pack_lora(parts);
             parts.clear();
@@ -185,9 +200,6 @@ private:
         const LinearModule* module;
         std::vector<float> values;
     };
-    std::size_t place_of(const LinearModule& module) const {
-        return static_cast<std::size_t>(module.layer) * projections + static_cast<std::size_t>(module.projection);
-    }
 
     // One vector for each whole projection.
     void pack_scales(const AdapterMatch& match) {
@@ -195,8 +207,8 @@ private:
         for (const LoraMatch& lora : match.loras) {
             if (lora.magnitude == nullptr) continue;
             const LinearModule& module = *lora.module;
-            auto& scale = scales[place_of(module)];
-            scale.resize(static_cast<std::size_t>(out_features_of(model_.config(), module.projection)), 1.0F);
+            auto& scale = scales[index_of(module)];
+            scale.resize(static_cast<std::size_t>(module.projection_out), 1.0F);
             const std::vector<float> values = in_projection_order(model_.config(), module, lora.output_scales);
             std::ranges::copy(values, scale.begin() + static_cast<std::ptrdiff_t>(module.out_begin));
         }
@@ -246,8 +258,8 @@ private:
         std::vector<std::vector<float>> sums(projections_.size());
         for (const Change& change : changes) {
             const LinearModule& module = *change.module;
-            auto& sum = sums[place_of(module)];
-            sum.resize(static_cast<std::size_t>(out_features_of(model_.config(), module.projection)));
+            auto& sum = sums[index_of(module)];
+            sum.resize(static_cast<std::size_t>(module.projection_out));
             const auto at = sum.begin() + static_cast<std::ptrdiff_t>(module.out_begin);
             std::transform(change.values.begin(), change.values.end(), at, at, std::plus<>());
             projection_of(module);
@@ -312,7 +324,8 @@ private:
     const AdapterInfo info_;
     const Model& model_;
     kernels::Packer& packer_;
-    std::vector<std::unique_ptr<AdapterProjection>> projections_;  // [layers · projections]
+    const std::int64_t experts_;                                   // of a layer
+    std::vector<std::unique_ptr<AdapterProjection>> projections_;  // at index_of()
     std::vector<std::optional<Norm>> norms_;                       // [layers · norm_sites]
     std::optional<Classifier> classifier_;
     VectorStore vectors_;
@@ -321,7 +334,7 @@ private:
 class CheckedFiles final : public AdapterFiles {
 public:
     CheckedFiles(std::unique_ptr<std::byte[]> bytes, std::vector<Tensor> tensors, const Model& model)
-        : model_(model), bytes_(std::move(bytes)), tensors_(std::move(tensors)) {}
+        : model_(model), bytes_(std::move(bytes)), tensors_(split_parameter_updates(std::move(tensors), model.config(), split_)) {}
 
     Expected<void, std::string> match(const AdapterConfig& config, std::string_view model_config) {
         auto matched = match_adapter(config, model_.layout(), model_.config(), tensors_);
@@ -406,9 +419,10 @@ public:
 
 private:
     const Model& model_;
-    const std::unique_ptr<std::byte[]> bytes_;  // of the weights file
-    const std::vector<Tensor> tensors_;         // refer to bytes_
-    AdapterMatch match_;                        // refers to tensors_
+    const std::unique_ptr<std::byte[]> bytes_;         // of the weights file
+    std::vector<std::unique_ptr<std::byte[]>> split_;  // of tensors that were cut
+    const std::vector<Tensor> tensors_;                // refer to these bytes
+    AdapterMatch match_;                               // refers to tensors_
     AdapterInfo info_;
 };
 
@@ -470,7 +484,9 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     rename_tensors(*tensors, model.names->renamed, name_prefix);
 
     const ModelLayout layout = layout_of(model);
-    const auto match = match_adapter(files->config, layout, model, *tensors);
+    std::vector<std::unique_ptr<std::byte[]>> split;
+    const std::vector<Tensor> split_tensors = split_parameter_updates(*tensors, model, split);
+    const auto match = match_adapter(files->config, layout, model, split_tensors);
     if (!match) return unexpected(match.error());
     auto info = describe(files->config, *match, model, files->model_config);
     if (!info) return unexpected(info.error());

@@ -60,6 +60,8 @@ public:
     virtual const AdapterInfo& info() const = 0;
     // What this adapter changes there; nullptr: nothing. The head and the final norm count as layer 0.
     virtual const AdapterProjection* at(std::int64_t layer, Projection projection) const = 0;
+    // The same for gate_up or down of one expert.
+    virtual const AdapterProjection* at_expert(std::int64_t layer, std::int64_t expert, Projection projection) const = 0;
     virtual const Norm* norm_at(std::int64_t layer, NormSite site) const = 0;  // replaces the base's
     virtual const Classifier* classifier() const { return nullptr; }           // its own head; nullptr: it has none
 };

@@ -69,7 +69,7 @@ constexpr std::array keys = {
     Key{"revision", Treatment::ignored},
     Key{"runtime_config", Treatment::ignored},
     Key{"target_modules"},
-    Key{"target_parameters", Treatment::refused, "only linear modules can be targets"},
+    Key{"target_parameters"},
     Key{"task_type"},
     Key{"trainable_token_indices", Treatment::refused, merged},
     Key{"use_bdlora", Treatment::refused, "block-diagonal LoRA is not supported"},
@@ -237,7 +237,8 @@ bool names_whole(std::string_view path, std::string_view name) {
 
 // Reads which modules and layers the adapter changes: the keys about targets, exclusions, saved modules and layers.
 void read_modules(Reader& reader, AdapterConfig& out) {
-    reader.need("target_modules");
+    out.parameters = reader.texts("target_parameters");
+    if (out.parameters.empty()) reader.need("target_modules");
     const auto targets = reader.find("target_modules");
     const std::string* one = targets == nullptr ? nullptr : targets->as_string();
     if (targets != nullptr) out.target_text = schema::shortened(targets->dump(), bytes_shown);
@@ -346,6 +347,10 @@ bool AdapterConfig::targets_module(const std::string& path, MatchSteps& steps) c
     if (layers.empty()) return true;
     const auto layer = layer_of(path, layer_lists);
     return layer && std::find(layers.begin(), layers.end(), *layer) != layers.end();
+}
+
+bool AdapterConfig::targets_parameter(const std::string& path) const {
+    return std::ranges::any_of(parameters, [&](const std::string& name) { return names_module(path, name); });
 }
 
 bool AdapterConfig::saves_module(const std::string& path) const {

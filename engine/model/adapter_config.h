@@ -30,6 +30,7 @@ struct AdapterConfig {
     std::optional<Pattern> target_pattern;  // target_modules, if it is one string
     std::vector<std::string> targets;       // target_modules, if it is a list
     std::string target_text;                // target_modules as JSON, shortened for messages
+    std::vector<std::string> parameters;    // target_parameters: tensors with the weights of all experts, such as "experts.down_proj"
     std::optional<Pattern> exclude_pattern;
     std::vector<std::string> excludes;
     std::vector<std::string> saved;                       // modules_to_save
@@ -45,7 +46,8 @@ struct AdapterConfig {
     // `path` is the path of a linear module without base_model.model: "model.layers.0.self_attn.q_proj". all_linear never includes the
     // head: the caller leaves it out. Answers are valid unless the steps are used up.
     bool targets_module(const std::string& path, MatchSteps& steps) const;
-    bool saves_module(const std::string& path) const;  // the adapter has a trained copy that replaces it
+    bool targets_parameter(const std::string& path) const;  // "model.layers.0.mlp.experts.down_proj"
+    bool saves_module(const std::string& path) const;       // the adapter has a trained copy that replaces it
     std::int64_t rank_of(const std::string& path, MatchSteps& steps) const;
     // The scale of a module that has this rank.
     float scale_of(const std::string& path, std::int64_t module_rank, MatchSteps& steps) const;

@@ -127,8 +127,11 @@ public:
             module.transposed ? std::vector{module.in_features, module.out_features} : std::vector{module.out_features, module.in_features};
         const std::vector<std::int64_t> bias_shape = {module.out_features};
         const bool is_head = module.projection == Projection::head;
-        const std::string path = name_of(module.path);
-        const bool targeted = config_.targets_module(path, steps_) && !(config_.all_linear && is_head);
+        const std::string parameter = module.expert ? parameter_of(module) : "";
+        const bool is_of_parameter = module.expert && config_.targets_parameter(parameter);
+        const std::string path = is_of_parameter ? parameter : name_of(module.path);
+        const bool targeted =
+            is_trained(module) && (is_of_parameter || config_.targets_module(path, steps_)) && !(config_.all_linear && is_head);
         if (targeted) {
             const std::int64_t rank = config_.rank_of(path, steps_);
             constexpr const char* why = "adapter_config.json targets this module";
@@ -155,6 +158,37 @@ public:
         const Tensor* bias = targeted ? need(module.path, {"base_layer.bias", "bias"}, bias_shape, "biases were trained")
                                       : need(module.path, {"bias"}, bias_shape, "biases were trained");
         out.biases.push_back({&module, bias});
+    }
+
+    // In transformers 5, routers and experts are not linear modules: names of targets that include theirs mean them only in adapters of
+    // older versions, whose files have their tensors.
+    bool is_trained(const LinearModule& module) {
+        if (!module.expert && module.projection != Projection::router) return true;
+        std::optional<bool>& known = module.expert ? trains_experts_ : trains_router_;
+        if (!known) {
+            const std::string list = fmt::format(".{}.", module.expert ? model_.names->experts->list : model_.names->experts->router);
+            known = std::ranges::any_of(tensors_, [&](const Tensor& tensor) { return tensor.name.find(list) != std::string::npos; });
+        }
+        return *known;
+    }
+    // The tensor of transformers 5 that has an expert's weight.
+    std::string parameter_of(const LinearModule& module) const {
+        const ExpertNames& names = *model_.names->experts;
+        const char* const name = module.projection == Projection::down ? "down_proj" : "gate_up_proj";
+        return fmt::format("{}{}.experts.{}", module.path.substr(0, module.path.find(names.list)), names.newer, name);
+    }
+
+    void refuse_other_parameters(const ModelLayout& layout) {
+        for (const std::string& name : config_.parameters) {
+            const auto is_it = [&](const LinearModule& module) {
+                return module.expert && (parameter_of(module) == name || parameter_of(module).ends_with("." + name));
+            };
+            if (std::ranges::any_of(layout.linears, is_it)) continue;
+            fail(fmt::format(
+                "adapter_config.json: target_parameters names {}: only the weights of experts that this model has can be targets, "
+                "such as mlp.experts.down_proj; target other modules with target_modules",
+                schema::shortened(name)));
+        }
     }
 
     void match_norm(const NormModule& module, AdapterMatch& out) {
@@ -207,6 +241,8 @@ private:
     std::span<const Tensor> tensors_;
     std::string bare_prefix_;  // of the layout's paths, if the adapter's lack it
     std::set<const Tensor*> used_;
+    std::optional<bool> trains_experts_;  // one by one, or by target_parameters
+    std::optional<bool> trains_router_;
     MatchSteps steps_;
     std::string error_;
 };
@@ -233,6 +269,7 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
     if (!layout.relative_norm.empty()) matcher.refuse_changes_to(layout.relative_norm, "the norm of relative positions");
     if (!layout.convolution.empty()) matcher.refuse_changes_to(layout.convolution, "a convolution");
     for (const HeadNormModule& norm : layout.head_norms) matcher.refuse_changes_to(norm.path, "the norms of queries and keys");
+    matcher.refuse_other_parameters(layout);
     for (const LinearModule& module : layout.linears) matcher.match_linear(module, out);
     for (const NormModule& module : layout.norms) matcher.match_norm(module, out);
     matcher.match_head(layout, out);

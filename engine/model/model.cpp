@@ -3,10 +3,12 @@
 #include "engine/model/model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/model/adapted_ops.h"
 #include "engine/model/adapter.h"
 #include "engine/model/disentangled_bias.h"
+#include "engine/model/expert_mixture.h"
 #include "engine/model/model_weights.h"
 #include "engine/model/readout.h"
 #include "engine/model/rope.h"
@@ -15,6 +17,13 @@ namespace lorry::engine {
 namespace {
 
 using kernels::Matrix;
+
+// The outputs of gate or up of the widest MLP that runs for all tokens.
+std::int64_t widest_mlp(const ModelConfig& config) {
+    std::int64_t widest = 0;
+    for (std::int64_t layer = 0; layer < config.layers; ++layer) widest = std::max(widest, config.intermediate_of(layer));
+    return widest;
+}
 
 class Transformer final : public Model {
 public:
@@ -31,8 +40,9 @@ public:
           normed_(backend, rows_max, std::max(config().hidden, config().embedding_width())),
           qkv_(backend, rows_max, out_features_of(config(), Projection::qkv)),
           attended_(backend, rows_max, config().heads * config().head_dim),
-          gate_up_(backend, rows_max, out_features_of(config(), Projection::gate_up)),
-          activated_(backend, rows_max, config().intermediate),
+          gate_up_(backend, rows_max, (config().gated ? 2 : 1) * widest_mlp(config())),
+          activated_(backend, rows_max, widest_mlp(config())),
+          shared_(backend, config().experts && config().experts->shared_intermediate > 0 ? rows_max : 0, config().hidden),
           added_(backend, adds_directly() ? 0 : rows_max, config().hidden),
           sampled_residual_(backend, pools_ ? rows_max : sample_rows_max, config().hidden),
           sampled_attended_(backend, pools_ ? rows_max : sample_rows_max, config().heads * config().head_dim),
@@ -46,6 +56,7 @@ public:
             window_rope_.emplace(of_windows, backend, rows_max);
         }
         if (pools_) readout_.emplace(parts_, backend, rows_max);
+        if (config().experts) mixture_.emplace(config(), ops_, backend, rows_max);
         if (config().disentangled) disentangled_.emplace(parts_, ops_, backend, rows_max);
     }
 
@@ -78,6 +89,8 @@ private:
     void convolve(const kernels::StepInputs& step, const Matrix& embedded);
     void add_convolution(const Site& site, const Matrix& residual);
     Matrix activate(const Layer& layer, const Site& site, const Matrix& residual);
+    void normalize_for_mlp(const Layer& layer, const Site& site, const Matrix& out, const Matrix& residual);
+    void add_experts(const Layer& layer, const Site& site, const Matrix& residual);
     // What attention or the MLP adds to the residual.
     struct Addition {
         const Site& site;
@@ -90,6 +103,7 @@ private:
         const kernels::PackedWeight* next = nullptr;
     };
     void add(const Addition& addition);
+    std::size_t mlp_bytes(const Layer& layer, std::int64_t rows) const;
     bool adds_directly() const { return config().names->attention_out_norm == nullptr && config().residual_scale == 1.0; }
     void normalize_whole(const Layer& layer, const Matrix& qkv);
     void multiply(const Matrix& rows, double scale);
@@ -127,16 +141,17 @@ private:
     const Activation attended_;
     const Activation gate_up_;
     const Activation activated_;
-    const Activation added_;  // to the residual, before its norm and scale; without rows where there are none
+    const Activation shared_;  // the output of experts for all tokens; without rows where there are none
+    const Activation added_;   // to the residual, before its norm and scale; without rows where there are none
     const Activation sampled_residual_;
     const Activation sampled_attended_;
     const Activation logits_;
     const Activation convolved_;                    // the sums of a convolution; without rows where there is none
     const Activation unfolded_;                     // its inputs
+    std::optional<ExpertMixture> mixture_;          // for models with experts
     std::optional<DisentangledBias> disentangled_;  // for models with disentangled attention
     std::optional<Readout> readout_;                // if pools_
     // Kept between steps for their capacity.
-    std::vector<kernels::LoraGroup> lora_groups_;
     std::vector<AdapterRows> sampled_groups_;
     std::vector<AdapterRows> run_groups_;
 };
@@ -171,12 +186,17 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
              .norm = layer.attention_out_norm,
              .residual = residual,
              .in = attended,
-             .next = layer.gate_up.weight.get()});
+             .next = layer.mlp.gate_up.weight.get()});
 
+        if (!layer.experts.empty()) {
+            add_experts(layer, site, residual);
+            ++site.layer;
+            continue;
+        }
         if (!config().is_parallel) activated = activate(layer, site, residual);
         add({.site = site,
              .projection = Projection::down,
-             .linear = layer.down,
+             .linear = layer.mlp.down,
              .norm_site = NormSite::mlp_out,
              .norm = layer.mlp_out_norm,
              .residual = residual,
@@ -346,12 +366,34 @@ Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::
                         .mask = config().is_encoder ? kernels::AttentionMask::full : kernels::AttentionMask::causal,
                         .cap = config().attention_cap ? std::optional(static_cast<float>(*config().attention_cap)) : std::nullopt,
                         .window = layer.window,
+                        .sinks = layer.sinks,
                         .bias_by_distance = distance_bias(),
                         .bias_by_token = disentangled_ ? disentangled_->run(layer, site, step, qkv) : Matrix{},
                         .cache = cache,
                         .layer = cache_layer,
                         .step = step});
     return attended;
+}
+
+// Norm, router, the experts that it chooses and the one for all tokens.
+void Transformer::add_experts(const Layer& layer, const Site& site, const Matrix& residual) {
+    const Matrix scored = mixture_->scored(residual.rows);
+    normalize_for_mlp(layer, site, scored, residual);
+    mixture_->score(layer, site, scored);
+    Matrix shared;
+    if (layer.shared_gate.weight != nullptr) {
+        const Matrix activated = activate(layer, site, residual);
+        shared = shared_.view(residual.rows);
+        ops_.project({.site = site,
+                      .projection = Projection::down,
+                      .weight = *layer.mlp.down.weight,
+                      .bias = layer.mlp.down.bias,
+                      .out = shared,
+                      .in = activated});
+    }
+    const Matrix in = normed_.view_of(residual.rows, config().hidden, layer.experts.front().gate_up.weight->input_format());
+    normalize_for_mlp(layer, site, in, residual);
+    mixture_->add(layer, site, {.in = in, .shared = shared, .residual = residual});
 }
 
 // The sums of the convolution over the embeddings.
@@ -372,45 +414,24 @@ void Transformer::add_convolution(const Site& site, const Matrix& residual) {
 
 // Norm, gate|up, activation. Returns [rows, intermediate], the input of the down projection.
 Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix& residual) {
-    const Matrix in = normed_.view_of(residual.rows, config().hidden, layer.gate_up.weight->input_format());
-    const Matrix gate_up = gate_up_.view(residual.rows);
-    const Matrix activated = activated_.view(residual.rows, layer.down.weight->input_format());
-    const Linear& linear = layer.gate_up;
+    const Mlp& mlp = layer.mlp;
+    const Matrix in = normed_.view_of(residual.rows, config().hidden, mlp.gate_up.weight->input_format());
+    const Matrix activated = activated_.view_of(residual.rows, mlp.down.weight->in_features(), mlp.down.weight->input_format());
+    normalize_for_mlp(layer, site, in, residual);
+    ops_.activate({.site = site,
+                   .mlp = mlp,
+                   .out = activated,
+                   .sums = gate_up_.view_of(residual.rows, mlp.gate_up.weight->out_features()),
+                   .in = in});
+    return activated;
+}
+
+void Transformer::normalize_for_mlp(const Layer& layer, const Site& site, const Matrix& out, const Matrix& residual) {
     ops_.normalize({.site = site,
                     .norm_site = config().shares_norm ? NormSite::attention : NormSite::mlp,
                     .base = config().shares_norm ? layer.attention_norm : layer.mlp_norm,
-                    .out = in,
+                    .out = out,
                     .in = residual});
-    // Of an adapter's changes, only low-rank updates can be applied between a matmul and the activation of its outputs.
-    lora_groups_.clear();
-    bool is_low_rank = true;
-    for (const AdapterRows& group : site.adapters) {
-        const AdapterProjection* change = group.adapter->at(site.layer, Projection::gate_up);
-        if (change == nullptr) continue;
-        is_low_rank = is_low_rank && !change->whole && change->parts.empty() && change->scale.empty() && change->bias.empty();
-        if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
-    }
-    if (!is_low_rank) {
-        ops_.project({.site = site,
-                      .projection = Projection::gate_up,
-                      .weight = *linear.weight,
-                      .bias = linear.bias,
-                      .out = gate_up,
-                      .in = in,
-                      .next = layer.down.weight.get()});
-        backend_.activation({.kind = config().activation, .gated = config().gated, .out = activated, .in = gate_up});
-    } else {
-        backend_.activated_matmul({.kind = config().activation,
-                                   .gated = config().gated,
-                                   .out = activated,
-                                   .sums = gate_up,
-                                   .in = in,
-                                   .weight = *linear.weight,
-                                   .bias = linear.bias,
-                                   .groups = lora_groups_,
-                                   .next = layer.down.weight.get()});
-    }
-    return activated;
 }
 
 // The rows that sample, packed.
@@ -422,13 +443,8 @@ Matrix Transformer::gather(const Activation& to, const Matrix& from, const kerne
 
 // The groups of adapters in terms of the gathered rows.
 std::span<const AdapterRows> Transformer::adapters_of_samples(const ForwardArgs& args) {
-    const auto samples = args.step.sample_rows;
     sampled_groups_.clear();
-    for (const AdapterRows& group : args.adapters) {
-        const auto begin = std::lower_bound(samples.begin(), samples.end(), group.row_begin);
-        const auto end = std::lower_bound(begin, samples.end(), group.row_begin + group.row_count);
-        if (begin != end) sampled_groups_.push_back({begin - samples.begin(), end - begin, group.adapter});
-    }
+    add_groups_among(args.adapters, args.step.sample_rows, sampled_groups_);
     return sampled_groups_;
 }
 
@@ -447,6 +463,18 @@ std::size_t Transformer::weight_bytes() const {
     return parts_.weights.matrix_bytes + parts_.weights.vectors.bytes() + tables;
 }
 
+// Of experts, those that so many rows choose on average if each expert is as likely as the others.
+std::size_t Transformer::mlp_bytes(const Layer& layer, std::int64_t rows) const {
+    const auto bytes_of = [](const Linear& linear) { return linear.weight == nullptr ? 0 : linear.weight->bytes(); };
+    const std::size_t all = bytes_of(layer.mlp.gate_up) + bytes_of(layer.mlp.down) + bytes_of(layer.router) + bytes_of(layer.shared_gate);
+    if (layer.experts.empty()) return all;
+    const ExpertsConfig& experts = *config().experts;
+    const double missed = std::pow(1.0 - static_cast<double>(experts.chosen) / static_cast<double>(experts.count), rows);
+    const Mlp& one = layer.experts.front();
+    const auto expert_bytes = static_cast<double>(bytes_of(one.gate_up) + bytes_of(one.down));
+    return all + static_cast<std::size_t>((1.0 - missed) * static_cast<double>(experts.count) * expert_bytes);
+}
+
 std::size_t Transformer::step_bytes(std::int64_t rows, std::int64_t sample_rows) const {
     if (rows == 0) return 0;
     const ModelWeights& weights = parts_.weights;
@@ -460,7 +488,8 @@ std::size_t Transformer::step_bytes(std::int64_t rows, std::int64_t sample_rows)
         total += layer.qkv.weight->bytes();
         // As in forward(): after the last layer's attention, only rows that sample go on.
         if (&layer == &weights.layers.back() && sample_rows == 0) return total;
-        total += layer.output.weight->bytes() + layer.gate_up.weight->bytes() + layer.down.weight->bytes();
+        const std::int64_t rows_on = &layer == &weights.layers.back() ? sample_rows : rows;
+        total += layer.output.weight->bytes() + mlp_bytes(layer, rows_on);
     }
     return total + (sample_rows > 0 && config().has_vocabulary_head() ? head().bytes() : 0);
 }

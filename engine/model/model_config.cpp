@@ -49,10 +49,10 @@ constexpr std::array refusals = {
     Refusal{"logit_scale", "1", "scaled logits are not supported"},
     Refusal{"embedding_multiplier", "1", "scaled embeddings are not supported"},
     Refusal{"residual_multiplier", "1", "scaled residuals are not supported"},
-    Refusal{"num_experts", "null", "mixtures of experts are not supported"},
-    Refusal{"num_local_experts", "null", "mixtures of experts are not supported"},
-    Refusal{"n_routed_experts", "null", "mixtures of experts are not supported"},
-    Refusal{"num_experts_per_tok", "null", "mixtures of experts are not supported"},
+    Refusal{"num_experts", "null", "this family is not supported with a mixture of experts"},
+    Refusal{"num_local_experts", "null", "this family is not supported with a mixture of experts"},
+    Refusal{"n_routed_experts", "null", "this family is not supported with a mixture of experts"},
+    Refusal{"num_experts_per_tok", "null", "this family is not supported with a mixture of experts"},
     Refusal{"attention_chunk_size", "null", "chunked attention is not supported"},
     Refusal{"vision_config", "null", "only text models are supported"},
     Refusal{"query_pre_attn_scalar", "null", "only scores scaled by 1/sqrt(head_dim) are supported"},
@@ -65,6 +65,8 @@ constexpr std::array refusals = {
 };
 
 constexpr std::int64_t layers_max = 4096;
+constexpr std::int64_t experts_max = 4096;
+constexpr std::int64_t all_experts_max = 65536;
 
 const FamilyTraits& family_of(const Section& config) {
     const Json* type = config.find("model_type");
@@ -134,22 +136,26 @@ std::vector<std::optional<std::int64_t>> read_windows(const Section& config, con
     const std::vector<std::string> types = read_layer_types(config, layers);
     // There is no window if the key is null (Mistral).
     std::optional<std::int64_t> window;
-    const bool has_switch = windows == Windows::from_layer || windows == Windows::without_rope;
+    const bool has_switch = windows == Windows::from_layer || windows == Windows::without_rope || windows == Windows::all_by_key ||
+                            windows == Windows::even_below;
     const bool on = has_switch ? config.boolean("use_sliding_window", false) : windows != Windows::none;
     const bool is_null = config.has("sliding_window") && config.find("sliding_window") == nullptr;
     if (on && !is_null && (traits.window_default || config.has("sliding_window")))
         window = config.integer("sliding_window", traits.window_default, 1, size_max);
     const std::int64_t first = windows == Windows::from_layer ? config.integer("max_window_layers", 28, 0, size_max) : 0;
+    const std::int64_t end = windows == Windows::even_below ? config.integer("max_window_layers", 28, 0, size_max) : layers;
     std::optional<std::int64_t> every;  // of so many layers the last has no window
     if (windows == Windows::by_pattern) every = config.integer("sliding_window_pattern", traits.window_pattern, 1, size_max);
     for (std::int64_t layer = 0; layer < layers; ++layer) {
-        bool sliding = windows == Windows::without_rope ? !model.rotates(layer) : layer >= first && (!every || (layer + 1) % *every != 0);
+        bool sliding = layer >= first && (!every || (layer + 1) % *every != 0);
+        if (windows == Windows::without_rope) sliding = !model.rotates(layer);
+        if (windows == Windows::even_below) sliding = layer % 2 == 0 && layer < end;
         if (!types.empty()) {
             const bool asked = types[static_cast<std::size_t>(layer)] == "sliding_attention";
             if (asked && !window)
                 config.refuse("layer_types",
                               "sliding_attention requires sliding_window, and use_sliding_window = true if the family has that key");
-            const bool is_uniform = windows == Windows::all || windows == Windows::none;
+            const bool is_uniform = windows == Windows::all || windows == Windows::none || windows == Windows::all_by_key;
             if (is_uniform && asked != window.has_value()) {
                 config.refuse("layer_types", "this family requires the same window in all layers");
             }
@@ -274,6 +280,41 @@ void read_scales(const Section& config, const FamilyTraits& traits, ModelConfig&
     out.logit_cap = cap("final_logit_softcapping", traits.logit_cap_default);
 }
 
+// The layers that have an MLP instead of experts.
+std::vector<std::int64_t> read_dense_layers(const Section& config) {
+    const Json* const list = config.find("mlp_only_layers");
+    std::vector<std::int64_t> out;
+    if (list == nullptr) return out;
+    constexpr const char* wanted = "it must be a list of layer numbers";
+    if (!list->is_array()) config.refuse("mlp_only_layers", wanted);
+    for (const Json& layer : *list->as_array()) {
+        const auto number = layer.as_integer();
+        if (!number || *number < 0) config.refuse("mlp_only_layers", wanted);
+        out.push_back(*number);
+    }
+    return out;
+}
+
+ExpertsConfig read_experts(const Section& config, const ExpertKeys& keys, const ModelConfig& model) {
+    // Both are names of the same in transformers 5.
+    const char* const count_key = config.find("num_local_experts") != nullptr ? "num_local_experts" : "num_experts";
+    ExpertsConfig out;
+    out.count = config.integer(count_key, keys.count_default, 1, experts_max);
+    if (out.count * model.layers > all_experts_max)
+        config.refuse(count_key, fmt::format("at most {} experts in all layers together are supported", all_experts_max));
+    out.chosen = config.integer("num_experts_per_tok", keys.chosen_default, 1, out.count);
+    out.intermediate =
+        keys.intermediate == nullptr ? model.intermediate : config.integer(keys.intermediate, keys.intermediate_default, 1, size_max);
+    if (keys.shared_intermediate != nullptr)
+        out.shared_intermediate = config.integer(keys.shared_intermediate, keys.shared_intermediate_default, 1, size_max);
+    out.normalized = keys.normalized == nullptr || config.boolean(keys.normalized, false);
+    const std::int64_t step = keys.has_dense_layers ? config.integer("decoder_sparse_step", 1, 1, size_max) : 1;
+    const std::vector<std::int64_t> dense = keys.has_dense_layers ? read_dense_layers(config) : std::vector<std::int64_t>();
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+        out.sparse.push_back((layer + 1) % step == 0 && std::ranges::find(dense, layer) == dense.end());
+    return out;
+}
+
 void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& out) {
     const Keys& keys = *traits.keys;
     // transformers accepts the common names for GPT-2's sizes, too.
@@ -376,6 +417,9 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.attention_bias = has_bias(traits.attention_bias, config);
     out.output_bias = has_bias(traits.output_bias, config);
     out.mlp_bias = has_bias(traits.mlp_bias, config);
+    if (traits.clamped_gate)
+        out.clamped_gate = {config.real("swiglu_alpha", 1.702, 1e-3, 1e3), config.real("swiglu_limit", 7.0, 1e-3, 1e6)};
+    if (traits.experts != nullptr) out.experts = read_experts(config, *traits.experts, out);
     out.tied_head = !is_legacy || config.boolean("tie_word_embeddings", traits.tied_default);
     read_rope(config, traits, out);
     out.windows = traits.windows == Windows::alternating ? read_alternating_windows(config, out.layers) : read_windows(config, traits, out);
@@ -385,6 +429,11 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;
     read_scales(config, traits, out);
     out.quantized = read_quantized_config(config);
+    if (out.quantized && out.experts) {
+        config.refuse("quantization_config",
+                      "mixtures of experts are not read from codes yet: use the full-precision checkpoint, with "
+                      "--quantize if memory is short");
+    }
 
     const auto bos = read_ids(config, "bos_token_id");
     if (!bos.empty()) out.bos_id = bos.front();

@@ -90,6 +90,23 @@ struct ConvolutionConfig {
     kernels::ActivationKind activation = kernels::ActivationKind::tanh;
 };
 
+// The activation of gated MLPs that keep gate and up within a limit (GPT-OSS); see kernels::ClampedGateArgs.
+struct ClampedGate {
+    double alpha = 1.702;
+    double limit = 7.0;
+};
+
+// A mixture of experts: in some layers a router chooses a few of many MLPs for each token: those with the largest scores, the lower index
+// first among equals.
+struct ExpertsConfig {
+    std::int64_t count = 0;
+    std::int64_t chosen = 0;               // of each token
+    std::int64_t intermediate = 0;         // of an expert
+    std::int64_t shared_intermediate = 0;  // of the expert for all tokens; 0: there is none
+    bool normalized = false;               // the factors of those chosen add up to 1; false: those of all experts would
+    std::vector<bool> sparse;              // [layers] that have experts; the others have an MLP
+};
+
 // Which RMSNorm queries and keys get: none, one of each head, or one of all heads together (OLMo 2).
 enum class QkNorm : std::uint8_t { none, by_head, whole };
 
@@ -107,8 +124,10 @@ struct ModelConfig {
     double norm_epsilon = 1e-6;
     kernels::NormKind norm = kernels::NormKind::rms;
     kernels::ActivationKind activation = kernels::ActivationKind::silu;
-    bool gated = true;         // the MLP computes gate · up; false: it has an up projection only
-    bool norm_offset = false;  // the weights of RMSNorms are stored less 1
+    std::optional<ExpertsConfig> experts;
+    std::optional<ClampedGate> clamped_gate;  // instead of `activation`
+    bool gated = true;                        // the MLP computes gate · up; false: it has an up projection only
+    bool norm_offset = false;                 // the weights of RMSNorms are stored less 1
     QkNorm qk_norm = QkNorm::none;
     bool attention_bias = false;  // q, k, v
     bool output_bias = false;     // o
@@ -171,6 +190,10 @@ struct ModelConfig {
     std::int64_t context_limit() const { return std::min(max_positions, max_sequence.value_or(max_positions)); }
     bool has_vocabulary_head() const { return generates || fills_masks; }
     std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden; }
+
+    bool has_experts(std::int64_t layer) const { return experts && experts->sparse[static_cast<std::size_t>(layer)]; }
+    // Of the layer's MLP or of the expert for all tokens; 0: it has neither.
+    std::int64_t intermediate_of(std::int64_t layer) const { return has_experts(layer) ? experts->shared_intermediate : intermediate; }
 
     std::int64_t rotated() const { return rotary_dims.value_or(head_dim); }
     // Whether the dimensions of a head have another order in memory than in the checkpoint, so that i and i + head_dim / 2 turn together.

@@ -25,8 +25,9 @@ inline constexpr Bias mlp_key_bias{.key = "mlp_bias"};
 // Where a family's norms have biases: layer norms always, never, or as norm_bias says (ModernBERT).
 enum class NormBias : std::uint8_t { by_kind, never, by_norm_key };
 // Which layers have a sliding window: none, all, those from max_window_layers on, all but each window_pattern-th (Gemma 2 and 3,
-// Command-R7B), or those without rope (SmolLM3). alternating: as ModernBERT's layer_types and local_attention say, to both sides.
-enum class Windows : std::uint8_t { none, all, from_layer, by_pattern, without_rope, alternating };
+// Command-R7B), those without rope (SmolLM3), all if use_sliding_window says so (Qwen3-MoE), or then each second one below
+// max_window_layers (Qwen2-MoE). alternating: as ModernBERT's layer_types and local_attention say, to both sides.
+enum class Windows : std::uint8_t { none, all, from_layer, by_pattern, without_rope, all_by_key, even_below, alternating };
 // Which row of the table of positions belongs to a text's first token: 0, or the one after the padding token's id (RoBERTa).
 enum class FirstPosition : std::uint8_t { zero, after_padding };
 // How positions reach attention: a rope with one theta, one for each kind of window (ModernBERT, Gemma 3), or not by rope.
@@ -75,9 +76,39 @@ struct RopeKeys {
     double window_theta_default = 10000.0;
     bool pairs_neighbours = false;  // dimensions 2i and 2i + 1 turn together, instead of i and i + half of them (Cohere)
     bool needs_window = false;      // layers without a window have no rope (Command-R7B)
+    bool needs_scaling = false;     // a config without a scaled kind is refused (GPT-OSS)
     bool has_long = false;          // its scaled kind is longrope, which old configs call su or yarn (Phi-3)
 };
 inline constexpr const char* partial_key = "partial_rotary_factor";
+
+// The keys of a mixture of experts. In each key, nullptr means that the family has none.
+struct ExpertKeys {
+    std::int64_t count_default;
+    std::int64_t chosen_default;
+    const char* intermediate = nullptr;  // nullptr: as the MLP's
+    std::int64_t intermediate_default = 0;
+    const char* shared_intermediate = nullptr;
+    std::int64_t shared_intermediate_default = 0;
+    const char* normalized = nullptr;  // nullptr: the factors of those chosen always add up to 1
+    bool has_dense_layers = false;     // decoder_sparse_step and mlp_only_layers are read
+};
+inline constexpr ExpertKeys mixtral_expert_keys{.count_default = 8, .chosen_default = 2};
+inline constexpr ExpertKeys qwen2_expert_keys{.count_default = 60,
+                                              .chosen_default = 4,
+                                              .intermediate = "moe_intermediate_size",
+                                              .intermediate_default = 1408,
+                                              .shared_intermediate = "shared_expert_intermediate_size",
+                                              .shared_intermediate_default = 5632,
+                                              .normalized = "norm_topk_prob",
+                                              .has_dense_layers = true};
+inline constexpr ExpertKeys qwen3_expert_keys{.count_default = 128,
+                                              .chosen_default = 8,
+                                              .intermediate = "moe_intermediate_size",
+                                              .intermediate_default = 768,
+                                              .normalized = "norm_topk_prob",
+                                              .has_dense_layers = true};
+inline constexpr ExpertKeys gpt_oss_expert_keys{.count_default = 128, .chosen_default = 4};
+inline constexpr ExpertKeys olmoe_expert_keys{.count_default = 64, .chosen_default = 8, .normalized = "norm_topk_prob"};
 
 // Keys that config.json may have for these families alone; for others they are refused (model_config.cpp).
 inline constexpr std::array<std::string_view, 3> gemma_reads{"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"};
@@ -87,6 +118,8 @@ inline constexpr std::array<std::string_view, 1> partial_reads{partial_key};
 inline constexpr std::array<std::string_view, 2> smollm3_reads{"no_rope_layers", "no_rope_layer_interval"};
 inline constexpr std::array<std::string_view, 1> cohere_reads{"logit_scale"};
 inline constexpr std::array<std::string_view, 2> cohere2_reads{"logit_scale", "position_embedding_type"};  // which is always "rope_gptj"
+
+inline constexpr std::array<std::string_view, 3> expert_reads{"num_experts", "num_local_experts", "num_experts_per_tok"};
 
 // Everything that distinguishes one family from another. To add a family, add a row to `families`.
 struct FamilyTraits {
@@ -134,6 +167,8 @@ struct FamilyTraits {
     FirstPosition first_position = FirstPosition::zero;
     std::int32_t padding_default = 0;  // pad_token_id when the key is absent, where first_position needs it
     std::int64_t token_types_default = 0;
+    const ExpertKeys* experts = nullptr;  // nullptr: every layer has an MLP
+    bool clamped_gate = false;            // as swiglu_alpha and swiglu_limit say
 };
 
 // BERT and the encoders with its layers.
@@ -298,6 +333,65 @@ inline constexpr std::array families = {
                  .output_bias = attention_key_bias,
                  .qk_norm = QkNorm::by_head,
                  .windows = Windows::from_layer},
+    FamilyTraits{.model_type = "mixtral",
+                 .stem = "Mixtral",
+                 .reads = expert_reads,
+                 .names = &mixtral_names,
+                 .epsilon_default = 1e-5,
+                 .max_positions_default = 131072,
+                 .kv_heads_default = 8,
+                 .windows = Windows::all,
+                 .window_default = std::nullopt,
+                 .rope_keys = {.theta_default = 1e6},
+                 .experts = &mixtral_expert_keys},
+    FamilyTraits{.model_type = "qwen2_moe",
+                 .stem = "Qwen2Moe",
+                 .reads = expert_reads,
+                 .names = &qwen2_moe_names,
+                 .max_positions_default = 32768,
+                 .kv_heads_default = 16,
+                 .attention_bias = {.key = "qkv_bias", .value = true},
+                 .windows = Windows::even_below,
+                 .experts = &qwen2_expert_keys},
+    FamilyTraits{.model_type = "qwen3_moe",
+                 .stem = "Qwen3Moe",
+                 .reads = expert_reads,
+                 .names = &qwen3_moe_names,
+                 .max_positions_default = 32768,
+                 .kv_heads_default = 4,
+                 .attention_bias = attention_key_bias,
+                 .output_bias = attention_key_bias,
+                 .qk_norm = QkNorm::by_head,
+                 .windows = Windows::all_by_key,
+                 .experts = &qwen3_expert_keys},
+    FamilyTraits{.model_type = "olmoe",
+                 .stem = "Olmoe",
+                 .reads = expert_reads,
+                 .names = &olmoe_names,
+                 .epsilon_default = 1e-5,
+                 .max_positions_default = 4096,
+                 .attention_bias = attention_key_bias,
+                 .output_bias = attention_key_bias,
+                 .qk_norm = QkNorm::whole,
+                 .experts = &olmoe_expert_keys},
+    FamilyTraits{.model_type = "gpt_oss",
+                 .stem = "GptOss",
+                 .reads = expert_reads,
+                 .names = &gpt_oss_names,
+                 .epsilon_default = 1e-5,
+                 .max_positions_default = 131072,
+                 .kv_heads_default = 8,
+                 .head_dim_default = 64,
+                 .heads_default = 64,
+                 .attention_bias = {.key = "attention_bias", .value = true},
+                 .output_bias = {.key = "attention_bias", .value = true},
+                 .mlp_bias = always_bias,
+                 .windows = Windows::by_pattern,
+                 .window_default = 128,
+                 .window_pattern = 2,
+                 .rope_keys = {.theta_default = 150000.0, .needs_scaling = true},
+                 .experts = &gpt_oss_expert_keys,
+                 .clamped_gate = true},
     gemma,
     gemma2,
     gemma3_text,

@@ -37,6 +37,7 @@ void add_norms(const ModelConfig& config, ModelLayout& layout) {
                                   .projection = Projection::embedding,
                                   .out_features = config.hidden,
                                   .in_features = config.embedding_width(),
+                                  .projection_out = config.hidden,
                                   .bias = !names.projects_first});
     }
     for (std::int64_t layer = 0; layer < config.layers; ++layer) {
@@ -84,7 +85,8 @@ void add_heads(const ModelConfig& config, ModelLayout& layout) {
     layout.linears.push_back({.path = config.generates ? names.head : names.masked.output,
                               .projection = Projection::head,
                               .out_features = config.vocabulary,
-                              .in_features = config.fills_masks ? config.embedding_width() : config.hidden});
+                              .in_features = config.fills_masks ? config.embedding_width() : config.hidden,
+                              .projection_out = config.vocabulary});
 }
 
 // Appends the tensors of modules.
@@ -136,6 +138,7 @@ std::vector<LayoutTensor> tensors_of(const ModelConfig& config, const ModelLayou
         list.add_module(layout.convolution, true, {config.hidden, config.hidden, config.convolution->width}, TensorRole::projection);
     }
     for (const NormModule& norm : layout.norms) list.add_module(norm.path, norm.bias, {norm.size}, TensorRole::norm);
+    for (const std::string& sinks : layout.sinks) list.add(sinks, {config.heads}, TensorRole::vector);
     for (const HeadNormModule& norm : layout.head_norms) list.add(norm.path + ".weight", {norm.size}, TensorRole::norm);
     for (const LinearModule& linear : layout.linears) {
         const bool is_head = linear.projection == Projection::head;
@@ -162,9 +165,70 @@ std::int64_t out_features_of(const ModelConfig& config, Projection projection) {
         case Projection::down:
         case Projection::embedding: return config.hidden;
         case Projection::head: return config.vocabulary;
+        case Projection::router: return config.experts ? config.experts->count : 0;
+        case Projection::shared_gate: return 1;
         case Projection::positions: return config.disentangled ? config.heads * config.head_dim * (config.attention_terms - 1) : 0;
     }
     CHECK(false, "every projection has a width");
+}
+
+namespace {
+
+// An MLP's names are `base` and one of these.
+struct MlpNames {
+    std::string base;
+    std::array<const char*, 2> gate_up;
+    const char* down;
+};
+
+// common: the layer and, of an expert's, the expert.
+void add_mlp(const ModelConfig& config, const MlpNames& names, const LinearModule& common, ModelLayout& layout) {
+    const std::int64_t width = common.expert ? config.experts->intermediate : config.intermediate_of(common.layer);
+    const auto add = [&](const char* name, Projection projection, std::int64_t out_begin, std::int64_t out, std::int64_t in) {
+        LinearModule& module = layout.linears.emplace_back(common);
+        module.path = names.base + name;
+        module.projection = projection;
+        module.out_begin = out_begin;
+        module.out_features = out;
+        module.in_features = in;
+        module.projection_out = projection == Projection::down ? config.hidden : (config.gated ? 2 : 1) * width;
+        module.transposed = config.names->transposed || (common.expert && config.names->experts->alternates);
+        module.bias = config.mlp_bias;
+        module.reordered = common.expert && config.names->experts->alternates && projection == Projection::gate_up;
+    };
+    const bool is_fused = config.gated && names.gate_up[1] == nullptr;
+    add(names.gate_up[0], Projection::gate_up, 0, (is_fused ? 2 : 1) * width, config.hidden);
+    if (names.gate_up[1] != nullptr) add(names.gate_up[1], Projection::gate_up, width, width, config.hidden);
+    add(names.down, Projection::down, 0, config.hidden, width);
+}
+
+void add_experts(const ModelConfig& config, const std::string& base, std::int64_t layer, ModelLayout& layout) {
+    const ExpertNames& names = *config.names->experts;
+    const auto add_scores = [&](const char* name, Projection projection) {
+        const std::int64_t out = out_features_of(config, projection);
+        layout.linears.push_back({.path = base + name,
+                                  .layer = layer,
+                                  .projection = projection,
+                                  .out_features = out,
+                                  .in_features = config.hidden,
+                                  .projection_out = out,
+                                  .bias = projection == Projection::router && names.router_bias});
+    };
+    add_scores(names.router, Projection::router);
+    for (std::int64_t expert = 0; expert < config.experts->count; ++expert) {
+        add_mlp(config, {.base = fmt::format("{}{}.{}.", base, names.list, expert), .gate_up = names.gate_up, .down = names.down},
+                {.layer = layer, .expert = expert}, layout);
+    }
+    if (config.experts->shared_intermediate == 0) return;
+    add_scores(names.shared_gate, Projection::shared_gate);
+    add_mlp(config, {.base = fmt::format("{}{}.", base, names.shared), .gate_up = names.gate_up, .down = names.down}, {.layer = layer},
+            layout);
+}
+
+}  // namespace
+
+bool are_of_one_projection(const LinearModule& a, const LinearModule& b) {
+    return a.layer == b.layer && a.projection == b.projection && a.expert == b.expert;
 }
 
 ModelLayout layout_of(const ModelConfig& config) {
@@ -193,6 +257,7 @@ ModelLayout layout_of(const ModelConfig& config) {
                                       .out_begin = out_begin,
                                       .out_features = out,
                                       .in_features = in,
+                                      .projection_out = out_features_of(config, projection),
                                       .transposed = names.transposed,
                                       .bias = bias,
                                       .reordered = projection == Projection::qkv && out_begin < q_width + kv_width &&
@@ -212,11 +277,12 @@ ModelLayout layout_of(const ModelConfig& config) {
             layout.head_norms.push_back({base + names.k_norm, layer, true, is_whole ? kv_width : config.head_dim});
         }
         add(names.output, Projection::output, 0, config.hidden, q_width, config.output_bias);
-        const bool is_fused = config.gated && names.gate_up[1] == nullptr;
-        add(names.gate_up[0], Projection::gate_up, 0, (is_fused ? 2 : 1) * config.intermediate, config.hidden, config.mlp_bias);
-        if (names.gate_up[1] != nullptr)
-            add(names.gate_up[1], Projection::gate_up, config.intermediate, config.intermediate, config.hidden, config.mlp_bias);
-        add(names.down, Projection::down, 0, config.hidden, config.intermediate, config.mlp_bias);
+        if (names.sinks != nullptr) layout.sinks.push_back(base + names.sinks);
+        if (config.has_experts(layer)) {
+            add_experts(config, base, layer, layout);
+        } else {
+            add_mlp(config, {.base = base, .gate_up = names.gate_up, .down = names.down}, {.layer = layer}, layout);
+        }
         if (config.disentangled && !config.disentangled->shares_projections) {
             if (config.disentangled->has_queries) add(names.position_query, Projection::positions, 0, q_width, config.hidden, true);
             const std::int64_t key_begin = config.disentangled->has_queries ? q_width : 0;
@@ -249,6 +315,13 @@ std::vector<std::int64_t> stored_dims(const ModelConfig& config) {
 }  // namespace
 
 std::vector<std::int64_t> stored_outputs(const ModelConfig& config, const LinearModule& module) {
+    if (module.projection == Projection::gate_up) {  // gate and up alternate
+        std::vector<std::int64_t> alternate;
+        for (std::int64_t first = 0; first < 2; ++first) {
+            for (std::int64_t i = first; i < module.out_features; i += 2) alternate.push_back(i);
+        }
+        return alternate;
+    }
     const std::vector<std::int64_t> dims = stored_dims(config);
     const bool by_heads = config.names->qkv_by_heads;
     std::vector<std::int64_t> out;

@@ -16,9 +16,10 @@
 namespace lorry::engine {
 
 // The matrices of the forward pass. q|k|v, gate|up and the q|k of relative positions are one matrix each. The head (of the vocabulary) and
-// the embedding's projection are outside the layers.
-enum class Projection : std::uint8_t { qkv, output, gate_up, down, head, embedding, positions };
-inline constexpr std::size_t projections = 7;
+// the embedding's projection are outside the layers. gate_up and down are those of an MLP, of an expert, or of the expert for all tokens,
+// whose output shared_gate scales.
+enum class Projection : std::uint8_t { qkv, output, gate_up, down, head, embedding, positions, router, shared_gate };
+inline constexpr std::size_t projections = 9;
 // The norms before q|k|v, before gate|up and before the head, that of embeddings which are projected, that of the first layer's output
 // before a convolution is added, and those of what attention and MLP add to the residual.
 enum class NormSite : std::uint8_t { attention, mlp, final, embedding, convolution, attention_out, mlp_out };
@@ -26,19 +27,21 @@ inline constexpr std::size_t norm_sites = 7;
 
 // A linear module of the checkpoint: rows [out_begin, out_begin + out_features) of a projection.
 struct LinearModule {
-    std::string path;        // "model.layers.3.self_attn.q_proj"
-    std::int64_t layer = 0;  // 0 for the head
+    std::string path;                      // "model.layers.3.self_attn.q_proj"
+    std::int64_t layer = 0;                // 0 for the head
+    std::optional<std::int64_t> expert{};  // whose it is; nullopt: it is not one expert's
     Projection projection = Projection::qkv;
     std::int64_t out_begin = 0;
     std::int64_t out_features = 0;
     std::int64_t in_features = 0;
-    bool transposed = false;  // stored [in, out] (Conv1D)
+    std::int64_t projection_out = 0;  // outputs of the whole projection
+    bool transposed = false;          // stored [in, out] (Conv1D)
     bool bias = false;
     bool reordered = false;  // its outputs have another order than in the checkpoint: stored_outputs()
 };
 
 // For each output of a reordered module which output it is in the checkpoint: where rope turns other pairs of dimensions than i and
-// i + head_dim / 2, heads are stored so that it turns those; and q, k and v of fused heads come apart.
+// i + head_dim / 2, heads are stored so that it turns those; q, k and v of fused heads come apart, and so do gate and up that alternate.
 std::vector<std::int64_t> stored_outputs(const ModelConfig& config, const LinearModule& module);
 
 struct NormModule {
@@ -83,6 +86,7 @@ struct ModelLayout {
     std::vector<LinearModule> linears;  // by layer, then in the order of Projection, then of out_begin; the head last, also when tied
     std::vector<NormModule> norms;
     std::vector<HeadNormModule> head_norms;
+    std::vector<std::string> sinks;         // [layers] of attention, or none
     std::optional<HeadModule> sequence;     // of …ForSequenceClassification, whether the checkpoint has one or only adapters
     std::optional<HeadModule> tokens_head;  // of …ForTokenClassification, likewise
     std::optional<HeadModule> masked;       // the hidden layer before the vocabulary's head, where the checkpoint has it
@@ -107,7 +111,11 @@ struct LayoutTensor {
 // All tensors that every checkpoint of this config has. CheckedTensors says what else some have.
 std::vector<LayoutTensor> tensors_of(const ModelConfig& config, const ModelLayout& layout);
 
-// Width of a projection's output: the sum over its modules.
+// Whether two modules are parts of one projection. Such modules are adjacent in a layout.
+bool are_of_one_projection(const LinearModule& a, const LinearModule& b);
+
+// Width of a projection's output, the sum over its modules; of gate_up in a layer with an MLP. LinearModule::projection_out has that of
+// each module.
 std::int64_t out_features_of(const ModelConfig& config, Projection projection);
 
 // Unties a tied head if the checkpoint has one that differs from the embedding, as transformers does. Reads both if there are two.

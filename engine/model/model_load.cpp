@@ -56,6 +56,8 @@ public:
             out.layers[layer].window = config_.windows[layer];
             out.layers[layer].rotates = config_.rotates(static_cast<std::int64_t>(layer));
             out.layers[layer].attention_scale = attention_scale(layer);
+            if (config_.has_experts(static_cast<std::int64_t>(layer)))
+                out.layers[layer].experts.resize(static_cast<std::size_t>(config_.experts->count));
         }
         for (const NormModule& module : layout_.norms) {
             norm_at(out, module) = {.weight = out.vectors.add(norm_weight_of(config_, tensor(module.path + ".weight"))),
@@ -66,13 +68,13 @@ public:
             Layer& layer = out.layers[static_cast<std::size_t>(module.layer)];
             (module.of_keys ? layer.k_norm : layer.q_norm) = out.vectors.add(norm_weight_of(config_, tensor(module.path + ".weight")));
         }
+        for (std::size_t layer = 0; layer < layout_.sinks.size(); ++layer)
+            out.layers[layer].sinks = out.vectors.add(values(layout_.sinks[layer]));
         // Modules of one projection are adjacent.
         const std::span<const LinearModule> modules(layout_.linears);
         for (std::size_t begin = 0; begin < modules.size();) {
             std::size_t end = begin + 1;
-            while (end < modules.size() && modules[end].layer == modules[begin].layer &&
-                   modules[end].projection == modules[begin].projection)
-                ++end;
+            while (end < modules.size() && are_of_one_projection(modules[end], modules[begin])) ++end;
             load_projection(modules.subspan(begin, end - begin), out);
             begin = end;
         }
@@ -259,11 +261,14 @@ private:
         const kernels::WeightRole role = is_gate_up ? kernels::WeightRole::gate_up : role_of(first.projection);
         Linear linear{.weight = pack(parts, role), .bias = out.vectors.add(bias)};
         Layer& layer = out.layers[static_cast<std::size_t>(first.layer)];
+        Mlp& mlp = first.expert ? layer.experts[static_cast<std::size_t>(*first.expert)] : layer.mlp;
         switch (first.projection) {
             case Projection::qkv: layer.qkv = std::move(linear); break;
             case Projection::output: layer.output = std::move(linear); break;
-            case Projection::gate_up: layer.gate_up = std::move(linear); break;
-            case Projection::down: layer.down = std::move(linear); break;
+            case Projection::gate_up: mlp.gate_up = std::move(linear); break;
+            case Projection::down: mlp.down = std::move(linear); break;
+            case Projection::router: layer.router = std::move(linear); break;
+            case Projection::shared_gate: layer.shared_gate = std::move(linear); break;
             case Projection::head: out.head = std::move(linear.weight); break;
             case Projection::embedding: out.embedding_projection = std::move(linear); break;
             case Projection::positions: layer.positions = std::move(linear); break;
@@ -333,15 +338,24 @@ kernels::WeightPart weight_of(const ModelConfig& config, const LinearModule& mod
                               std::vector<std::unique_ptr<std::byte[]>>& aligned) {
     kernels::WeightPart part = weight_part(weight, module.out_features, columns, module.transposed, aligned);
     if (!module.reordered) return part;
-    CHECK(!part.transposed, "no family with Conv1D has rope");
-    const std::size_t row_bytes = static_cast<std::size_t>(columns) * kernels::bytes_of(part.format);
+    const std::size_t element = kernels::bytes_of(part.format);
+    const std::size_t row_bytes = static_cast<std::size_t>(columns) * element;
     auto rows = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(module.out_features) * row_bytes);
+    const auto* const from = static_cast<const std::byte*>(part.data);
     std::byte* to = rows.get();
-    for (const std::int64_t stored : stored_outputs(config, module)) {
-        std::memcpy(to, static_cast<const std::byte*>(part.data) + static_cast<std::size_t>(stored) * row_bytes, row_bytes);
+    for (const std::int64_t output : stored_outputs(config, module)) {
+        const auto stored = static_cast<std::size_t>(output);
+        if (part.transposed) {
+            for (std::int64_t i = 0; i < columns; ++i)
+                std::memcpy(to + static_cast<std::size_t>(i) * element,
+                            from + static_cast<std::size_t>(i * module.out_features) * element + stored * element, element);
+        } else {
+            std::memcpy(to, from + stored * row_bytes, row_bytes);
+        }
         to += row_bytes;
     }
     part.data = rows.get();
+    part.transposed = false;
     aligned.push_back(std::move(rows));
     return part;
 }
@@ -437,7 +451,11 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
         throw std::runtime_error(fmt::format("{}: a GPU has no kernels for quantized checkpoints ({}) yet; use --device cpu",
                                              folder.string(), parts.config.quantized->name));
     }
-    parts.checkpoint = std::make_unique<Checkpoint>(folder, parts.config.names->renamed);
+    if (backend.info().has_own_memory && parts.config.experts) {
+        throw std::runtime_error(fmt::format("{}: a GPU runs no mixtures of experts (model_type = {}) yet; use --device cpu",
+                                             folder.string(), parts.config.family));
+    }
+    parts.checkpoint = std::make_unique<Checkpoint>(folder, *parts.config.names);
     parts.layout = layout_of(parts.config);
     untie_own_head(parts.config, parts.layout, *parts.checkpoint);
     check_checkpoint(parts.config, parts.layout, *parts.checkpoint);
@@ -470,7 +488,7 @@ ModelReport inspect_model(const std::filesystem::path& folder, std::optional<Poo
     ModelReport report;
     report.config = ModelConfig::load(folder, pooling);
     const ModelLayout layout = layout_of(report.config);
-    const Checkpoint checkpoint(folder, report.config.names->renamed);
+    const Checkpoint checkpoint(folder, *report.config.names);
     untie_own_head(report.config, layout, checkpoint);
     CheckedTensors checked = check_checkpoint(report.config, layout, checkpoint);
     report.unused_tensors = std::move(checked.unused);

@@ -41,20 +41,28 @@ struct Classifier {
     std::shared_ptr<const Labels> labels;
 };
 
+struct Mlp {
+    Linear gate_up;  // gate | up, or up only
+    Linear down;
+};
+
 struct Layer {
     Norm attention_norm;
     Linear qkv;  // q | k | v
     kernels::Vector q_norm;
     kernels::Vector k_norm;
-    Linear positions;  // q | k of relative positions, or one of them; without a weight: they are made by qkv
+    kernels::Vector sinks;  // [heads] or empty
+    Linear positions;       // q | k of relative positions, or one of them; without a weight: they are made by qkv
     float attention_scale = 0.0F;
     std::optional<std::int64_t> window;
     bool rotates = true;  // it has rope
     Linear output;
     Norm attention_out_norm;  // of what attention adds to the residual; without a weight: none
     Norm mlp_norm;
-    Linear gate_up;  // gate | up, or up only
-    Linear down;
+    Mlp mlp;                   // the layer's; of a layer with experts, the expert for all tokens, without weights if there is none
+    Linear router;             // scores of experts; without a weight: the layer has none
+    std::vector<Mlp> experts;  // of equal sizes
+    Linear shared_gate;        // of the expert for all tokens: its output is multiplied by a sigmoid of this
     Norm mlp_out_norm;
 };
 
@@ -103,7 +111,10 @@ kernels::WeightPart weight_part(const Tensor& tensor, std::int64_t out_features,
 kernels::WeightPart rows_of(const kernels::WeightPart& part, std::int64_t first, std::int64_t rows);
 
 constexpr kernels::WeightRole role_of(Projection projection) {
-    return projection == Projection::head ? kernels::WeightRole::embedding : kernels::WeightRole::projection;
+    if (projection == Projection::head) return kernels::WeightRole::embedding;
+    // Which experts a token has must not depend on how weights are stored.
+    const bool is_exact = projection == Projection::router || projection == Projection::shared_gate;
+    return is_exact ? kernels::WeightRole::exact : kernels::WeightRole::projection;
 }
 
 // A linear module's tensors with outputs in the order of its projection. weight: [out_features, columns], the module's own or an adapter's

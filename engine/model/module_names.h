@@ -32,6 +32,23 @@ struct Renamed {
     const char* to;
 };
 
+// The modules of a mixture of experts in place of a layer's MLP, relative to the layer. Each expert has modules of its own here and in the
+// files of most releases. transformers 5 has the experts' weights in one tensor for gate and up, NEWER.experts.gate_up_proj
+// [experts, gate | up, hidden], and one for down: a checkpoint's tensors are cut into those of each expert.
+struct ExpertNames {
+    const char* router = "mlp.gate";
+    const char* list = "mlp.experts";  // the number of an expert follows
+    std::array<const char*, 2> gate_up = {"gate_proj", "up_proj"};
+    const char* down = "down_proj";
+    const char* shared = nullptr;       // an expert for all tokens, with the names of an MLP; nullptr: none
+    const char* shared_gate = nullptr;  // what scales its output by a sigmoid
+    const char* newer = "mlp";          // where transformers 5 has "gate" and "experts"
+    // The one tensor of gate and up is [experts, hidden, outputs], where they alternate, and that of down is [experts, intermediate,
+    // hidden]; both have biases. An expert then has these as two modules.
+    bool alternates = false;
+    bool router_bias = false;
+};
+
 // Relative to the prefix or to a layer.
 struct ModuleNames {
     const char* prefix;
@@ -63,8 +80,10 @@ struct ModuleNames {
     std::array<const char*, 2> gate_up;  // one name: not gated, or fused
     bool gated = false;
     const char* down;
-    const char* head = nullptr;  // of a causal language model, without the prefix
-    bool transposed = false;     // linear modules are stored [in, out] (Conv1D)
+    const ExpertNames* experts = nullptr;  // nullptr: every layer has an MLP
+    const char* sinks = nullptr;           // of attention, a tensor [heads]; nullptr: none
+    const char* head = nullptr;            // of a causal language model, without the prefix
+    bool transposed = false;               // linear modules are stored [in, out] (Conv1D)
     std::span<const Renamed> renamed = {};
     HeadNames sequence = {};     // …ForSequenceClassification
     HeadNames tokens_head = {};  // …ForTokenClassification
@@ -149,6 +168,30 @@ inline constexpr ModuleNames starcoder2_names = [] {
     names.gate_up = {"mlp.c_fc"};
     names.gated = false;
     names.down = "mlp.c_proj";
+    return names;
+}();
+inline constexpr ExpertNames mixtral_experts{
+    .router = "block_sparse_moe.gate", .list = "block_sparse_moe.experts", .gate_up = {"w1", "w3"}, .down = "w2"};
+inline constexpr ExpertNames plain_experts{};
+inline constexpr ExpertNames qwen2_experts{.shared = "mlp.shared_expert", .shared_gate = "mlp.shared_expert_gate"};
+constexpr ModuleNames llama_with(const ExpertNames& experts) {
+    ModuleNames names = llama_names;
+    names.experts = &experts;
+    return names;
+}
+inline constexpr ModuleNames mixtral_names = llama_with(mixtral_experts);
+inline constexpr ModuleNames qwen2_moe_names = llama_with(qwen2_experts);
+inline constexpr ModuleNames qwen3_moe_names = llama_with(plain_experts);
+inline constexpr ModuleNames olmoe_names = [] {
+    ModuleNames names = qwen3_moe_names;
+    names.sequence = {};
+    names.tokens_head = {};
+    return names;
+}();
+inline constexpr ExpertNames gpt_oss_experts{.router = "mlp.router", .gate_up = {"gate_up_proj"}, .alternates = true, .router_bias = true};
+inline constexpr ModuleNames gpt_oss_names = [] {
+    ModuleNames names = llama_with(gpt_oss_experts);
+    names.sinks = "self_attn.sinks";
     return names;
 }();
 inline constexpr std::array gpt_neox_renamed{Renamed{"embed_out.", "lm_head."}};

@@ -153,6 +153,7 @@ RopeConfig read_one(const Section& config, const FamilyTraits& traits, ModelConf
     const char* path = old ? "rope_scaling" : "rope_parameters";
     const Json* found = config.find(path);
     if (found == nullptr) {
+        if (keys.needs_scaling) config.refuse(path, "this family requires it");
         read_partial(config, nullptr, keys, out);
         return rope;
     }

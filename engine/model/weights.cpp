@@ -275,7 +275,68 @@ void rename_tensors(std::vector<Tensor>& tensors, std::span<const Renamed> renam
     std::ranges::sort(tensors, {}, &Tensor::name);
 }
 
-Checkpoint::Checkpoint(const std::filesystem::path& folder, std::span<const Renamed> renamed) {
+Tensor part_of(const Tensor& whole, std::int64_t index, std::int64_t part, std::int64_t parts) {
+    Tensor out = whole;
+    out.shape.erase(out.shape.begin());
+    out.shape.front() /= parts;
+    const std::uint64_t bytes = (whole.end - whole.begin) / static_cast<std::uint64_t>(whole.shape.front() * parts);
+    const std::uint64_t offset = static_cast<std::uint64_t>(index * parts + part) * bytes;
+    out.begin += offset;
+    out.end = out.begin + bytes;
+    if (!whole.bytes.empty()) out.bytes = whole.bytes.subspan(offset, bytes);
+    return out;
+}
+
+namespace {
+
+// GPT-OSS: LIST.gate_up_proj [experts, in, out] and LIST.gate_up_proj_bias become LIST.EXPERT.gate_up_proj.weight and .bias; so does down.
+void split_alternating(Tensor tensor, const std::string& list, std::string_view rest, std::vector<Tensor>& out) {
+    for (const char* module : {"gate_up_proj", "down_proj"}) {
+        const bool is_weight = rest == fmt::format("experts.{}", module) && tensor.shape.size() == 3;
+        const bool is_bias = rest == fmt::format("experts.{}_bias", module) && tensor.shape.size() == 2;
+        if ((!is_weight && !is_bias) || tensor.begin == tensor.end) continue;
+        for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
+            out.push_back(part_of(tensor, expert, 0, 1));
+            out.back().name = fmt::format("{}.{}.{}.{}", list, expert, module, is_weight ? "weight" : "bias");
+        }
+        return;
+    }
+    out.push_back(std::move(tensor));
+}
+
+}  // namespace
+
+void split_experts(std::vector<Tensor>& tensors, const ExpertNames& names) {
+    const std::string newer = fmt::format(".{}.", names.newer);
+    std::vector<Tensor> out;
+    for (Tensor& tensor : tensors) {
+        const std::size_t at = tensor.name.rfind(newer);
+        const std::string start = at == tensor.name.npos ? "" : tensor.name.substr(0, at + 1);
+        const std::string rest = at == tensor.name.npos ? "" : tensor.name.substr(at + newer.size());
+        if (names.alternates) {
+            split_alternating(std::move(tensor), start + names.list, rest, out);
+            continue;
+        }
+        if (rest == "gate.weight") tensor.name = fmt::format("{}{}.weight", start, names.router);
+        const bool is_gate_up = rest == "experts.gate_up_proj";
+        const bool is_whole = (is_gate_up || rest == "experts.down_proj") && tensor.shape.size() == 3 && tensor.begin != tensor.end &&
+                              (!is_gate_up || tensor.shape[1] % 2 == 0);
+        if (!is_whole) {
+            out.push_back(std::move(tensor));
+            continue;
+        }
+        const std::int64_t parts = is_gate_up ? 2 : 1;
+        for (std::int64_t i = 0; i < tensor.shape[0] * parts; ++i) {
+            const char* const name = is_gate_up ? names.gate_up[static_cast<std::size_t>(i % 2)] : names.down;
+            out.push_back(part_of(tensor, i / parts, i % parts, parts));
+            out.back().name = fmt::format("{}{}.{}.{}.weight", start, names.list, i / parts, name);
+        }
+    }
+    tensors = std::move(out);
+    std::ranges::sort(tensors, {}, &Tensor::name);
+}
+
+Checkpoint::Checkpoint(const std::filesystem::path& folder, std::span<const Renamed> renamed, const ExpertNames* experts) {
     const auto single = folder / "model.safetensors";
     const auto index_file = folder / "model.safetensors.index.json";
     if (std::filesystem::exists(single)) {
@@ -321,6 +382,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, std::span<const Rena
             "{}: the folder has neither model.safetensors nor model.safetensors.index.json; fetch the model's weights", folder.string()));
     }
     rename_tensors(tensors_, renamed, "");
+    if (experts != nullptr) split_experts(tensors_, *experts);
     const auto twice = std::ranges::adjacent_find(tensors_, {}, &Tensor::name);
     if (twice == tensors_.end()) return;
     throw std::runtime_error(

@@ -47,6 +47,12 @@ const Tensor* find_tensor(std::span<const Tensor> tensors, std::string_view name
 // Renames tensors that have the name prefixes of older files, which may come after `after`, and sorts them again.
 void rename_tensors(std::vector<Tensor>& tensors, std::span<const Renamed> renamed, std::string_view after);
 
+// Row `index` of a tensor of several, cut along its next size into equal parts of which this is one. Its name is the whole's.
+Tensor part_of(const Tensor& whole, std::int64_t index, std::int64_t part, std::int64_t parts);
+
+// Replaces the tensors that transformers 5 has for a mixture of experts by those that the names are of, and sorts them again.
+void split_experts(std::vector<Tensor>& tensors, const ExpertNames& names);
+
 // "[3, 4]", shortened for a message.
 std::string shape_text(std::span<const std::int64_t> shape);
 
@@ -67,8 +73,10 @@ class Checkpoint {
 public:
     // Throws std::runtime_error that names file, tensor and what to do: no safetensors file (pickles are refused), a broken header, a
     // missing shard, an index that disagrees with the shards.
-    // Tensors whose names begin as an older version's get the names of today.
-    explicit Checkpoint(const std::filesystem::path& folder, std::span<const Renamed> renamed = {});
+    // Tensors whose names begin as an older version's get the names of today, and those with the weights of all experts are cut into
+    // those of each.
+    Checkpoint(const std::filesystem::path& folder, const ModuleNames& names) : Checkpoint(folder, names.renamed, names.experts) {}
+    explicit Checkpoint(const std::filesystem::path& folder, std::span<const Renamed> renamed = {}, const ExpertNames* experts = nullptr);
 
     // The tensor of that name, with or without the prefix (such as "model.") that some files lack, and of norms also by the names that old
     // files have (LayerNorm.gamma and .beta for .weight and .bias); nullptr if there is none.

@@ -63,7 +63,7 @@ std::vector<MatmulShape> matmul_shapes(std::span<const engine::ModelConfig> conf
     std::vector<MatmulShape> shapes;
     for (const engine::ModelConfig& config : configs) {
         for (const engine::LinearModule& module : engine::layout_of(config).linears) {
-            const MatmulShape shape{inputs, engine::out_features_of(config, module.projection), module.in_features};
+            const MatmulShape shape{inputs, module.projection_out, module.in_features};
             if (is_fp8(shape) && module.projection == engine::Projection::head) continue;
             const bool is_known = std::ranges::find(shapes, shape) != shapes.end();
             if (!is_known && shape.out_features % multiple == 0 && shape.in_features % multiple == 0) shapes.push_back(shape);

@@ -62,18 +62,27 @@ StepCounts counts_between(const engine::EngineStats& before, const engine::Engin
             .adapter_products = count(&engine::EngineStats::adapter_products)};
 }
 
+// What a row is multiplied with in a layer after attention's q, k and v.
+double row_weights_after_qkv(const engine::ModelConfig& config, std::int64_t layer) {
+    double width = real(config.intermediate_of(layer));
+    double router = 0.0;
+    if (config.has_experts(layer)) {
+        width += real(config.experts->chosen * config.experts->intermediate);
+        router = real(config.experts->count);
+    }
+    return real(config.hidden) * (real(config.heads * config.head_dim) + (config.gated ? 3.0 : 2.0) * width + router);
+}
+
 Work matmul_work(const engine::Model& model, const StepCounts& step) {
     using enum engine::Projection;
     const engine::ModelConfig& config = model.config();
-    const auto matrix = [&](engine::Projection projection, std::int64_t in_features) {
-        return real(engine::out_features_of(config, projection)) * real(in_features);
+    const auto from_hidden = [&](engine::Projection projection) {
+        return real(engine::out_features_of(config, projection)) * real(config.hidden);
     };
-    const double qkv_weights = matrix(qkv, config.hidden);
-    const double other_weights =
-        matrix(output, config.heads * config.head_dim) + matrix(gate_up, config.hidden) + matrix(down, config.intermediate);
     // In the last layer only rows that sample continue after attention.
-    const double row_weights = real(config.layers) * qkv_weights + real(config.layers - 1) * other_weights;
-    const double sampled_row_weights = other_weights + matrix(head, config.hidden);
+    double row_weights = real(config.layers) * from_hidden(qkv);
+    for (std::int64_t layer = 0; layer + 1 < config.layers; ++layer) row_weights += row_weights_after_qkv(config, layer);
+    const double sampled_row_weights = row_weights_after_qkv(config, config.layers - 1) + from_hidden(head);
     return {.bytes = static_cast<double>(model.step_bytes(step.rows, step.sampled_rows)),
             .operations = 2.0 * (real(step.rows) * row_weights + real(step.sampled_rows) * sampled_row_weights)};
 }

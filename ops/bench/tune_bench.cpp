@@ -42,9 +42,10 @@ public:
     LayerMatmuls(const engine::ModelConfig& config, std::unique_ptr<kernels::Backend> backend, std::int64_t rows_max)
         : backend_(std::move(backend)) {
         for (const engine::LinearModule& module : engine::layout_of(config).linears) {
-            // A projection's modules are one matrix, and all layers have the same shapes.
-            if (module.layer > 0 || module.out_begin > 0 || module.projection == engine::Projection::head) continue;
-            const std::int64_t out_features = engine::out_features_of(config, module.projection);
+            // A projection's modules are one matrix, and all layers and all experts have the same shapes.
+            if (module.layer > 0 || module.out_begin > 0 || module.expert.value_or(0) > 0 || module.projection == engine::Projection::head)
+                continue;
+            const std::int64_t out_features = module.projection_out;
             const Matrix noise = backend_.make(std::max(out_features, rows_max), module.in_features);
             const kernels::WeightPart part{.data = noise.data, .out_features = out_features, .in_features = module.in_features};
             Site& site = sites_.emplace_back();

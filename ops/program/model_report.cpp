@@ -143,6 +143,13 @@ void check_adapters(const Settings& settings, ModelCheck& check) {
     std::ranges::sort(check.adapters, {}, &AdapterReport::name);
 }
 
+std::string experts_of(const engine::ExpertsConfig& experts) {
+    std::string text = fmt::format("{} in {} layers, {} of them for a token, of {} each", experts.count,
+                                   std::ranges::count(experts.sparse, true), experts.chosen, experts.intermediate);
+    if (experts.shared_intermediate > 0) text += fmt::format(", and one of {} for all tokens", experts.shared_intermediate);
+    return text;
+}
+
 }  // namespace
 
 ModelCheck check_model(const Settings& settings) {
@@ -174,6 +181,7 @@ std::string show(const ModelCheck& check) {
         {"1,000 tokens", fmt::format("{} of KV cache", show_bytes(1000 * check.kv_token_bytes))},
         {"KV cache", show_bytes(check.kv_bytes)},
     };
+    if (config.experts) rows.insert(rows.begin() + 4, {"experts", experts_of(*config.experts)});
     if (!config.generates || config.embedder) rows.insert(rows.begin() + 2, {"ability", consumer::abilities_of(config)});
     if (config.embedder) rows.insert(rows.begin() + 3, {"pooling", describe_pooling(*config.embedder)});
     if (config.is_encoder) std::erase_if(rows, [](const auto& row) { return row.front() == "KV cache" || row.front() == "1,000 tokens"; });

@@ -165,7 +165,7 @@ def materialize(folder, into):
 def load(folder, class_name, **keys):
     """Returns the model and transformers' account of the names it found."""
     model, info = getattr(transformers, class_name).from_pretrained(
-        folder, dtype="float32", attn_implementation="eager", output_loading_info=True, **keys)  # fmt: skip
+        folder, dtype="float32", attn_implementation="eager", experts_implementation="eager", output_loading_info=True, **keys)  # fmt: skip
     return model.eval(), info
 
 

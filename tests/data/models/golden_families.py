@@ -67,7 +67,8 @@ def old_neox(config):
     config["torch_dtype"] = config.pop("dtype")
 
 
-# name -> (class, config, options). Options: old: turns config.json into what older versions wrote; lengths of prompts.
+# name -> (class, config, options). Options: old: turns config.json into what older versions wrote; lengths of prompts; fused: the weights of
+# experts as transformers 5 has them in memory, instead of those of each expert.
 CHECKPOINTS = {
     "gemma": ("GemmaForCausalLM", decoder(36, 3, 1, head_dim=16, hidden_act="gelu", rms_norm_eps=1e-4), {}),
     "gemma2": ("Gemma2ForCausalLM", gemma2(), {}),
@@ -114,6 +115,36 @@ CHECKPOINTS = {
         decoder(40, 4, 2, 3, logit_scale=0.6, rope_parameters={"rope_theta": 500.0}, layer_norm_eps=1e-3, sliding_window=7,
                 layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
         {"lengths": LENGTHS_SHORT}),
+    "mixtral": ("MixtralForCausalLM", decoder(40, 4, 2, num_local_experts=5, num_experts_per_tok=2, sliding_window=9), {}),
+    "mixtral-fused": (
+        "MixtralForCausalLM", decoder(36, 3, 1, num_local_experts=4, num_experts_per_tok=3), {"fused": True, "lengths": LENGTHS_SHORT}),
+    "qwen2-moe": (
+        "Qwen2MoeForCausalLM",
+        decoder(40, 4, 2, 4, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, shared_expert_intermediate_size=28,
+                mlp_only_layers=[1], use_sliding_window=True, sliding_window=7, max_window_layers=2),
+        {}),
+    "qwen2-moe-fused": (
+        "Qwen2MoeForCausalLM",
+        decoder(36, 3, 1, 2, num_experts=7, num_experts_per_tok=2, moe_intermediate_size=18, shared_expert_intermediate_size=22,
+                norm_topk_prob=True, qkv_bias=False),
+        {"fused": True, "lengths": LENGTHS_SHORT}),
+    "qwen3-moe": (
+        "Qwen3MoeForCausalLM",
+        decoder(40, 4, 2, 3, head_dim=12, num_experts=7, num_experts_per_tok=3, moe_intermediate_size=20, norm_topk_prob=True,
+                decoder_sparse_step=2),
+        {}),
+    "qwen3-moe-fused": (
+        "Qwen3MoeForCausalLM",
+        decoder(36, 3, 1, head_dim=14, num_experts=4, num_experts_per_tok=1, moe_intermediate_size=22, attention_bias=True,
+                use_sliding_window=True, sliding_window=9),
+        {"fused": True, "lengths": LENGTHS_SHORT}),
+    "olmoe": ("OlmoeForCausalLM", decoder(40, 4, 2, num_experts=6, num_experts_per_tok=4, rms_norm_eps=1e-3), {}),
+    "gpt-oss": (
+        "GptOssForCausalLM",
+        decoder(40, 4, 2, 3, head_dim=12, num_local_experts=5, num_experts_per_tok=2, sliding_window=7, swiglu_alpha=1.3,
+                swiglu_limit=1.5, rope_parameters={"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 8.0,
+                                                   "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 40}),
+        {}),
 }
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 
@@ -137,6 +168,14 @@ ADAPTERS = {
         {"r": 3, "lora_alpha": 5, "bias": "all", "target_modules": ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]}),
     "starcoder2-bias": ("starcoder2", {"r": 2, "lora_alpha": 3, "bias": "lora_only", "target_modules": ["q_proj", "c_fc", "c_proj"]}),
     "stablelm-plain": ("stablelm", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "up_proj"]}),
+    "mixtral-attention": ("mixtral", {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION}),
+    "qwen2-moe-linear": ("qwen2-moe", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear"}),
+    "qwen3-moe-parameters": (
+        "qwen3-moe",
+        {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj"],
+         "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}),
+    "olmoe-parameters": ("olmoe", {"r": 3, "lora_alpha": 5, "target_modules": ["k_proj"], "target_parameters": ["experts.down_proj"]}),
+    "gpt-oss-attention": ("gpt-oss", {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION}),
     "cohere-plain": ("cohere", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, "down_proj"]}),
     "gemma2-dora": ("gemma2", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["v_proj", "o_proj", "down_proj"]}),
     "phi3-dora": ("phi3", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["qkv_proj", "o_proj", "gate_up_proj"]}),
@@ -157,6 +196,11 @@ ADAPTERS = {
          "exclude_modules": ["layers.0.attention.dense"], "alpha_pattern": {"query_key_value": 5}}),
 }
 
+# As versions before transformers 5 wrote them, with a pair of tensors for each expert's modules; peft converts them.
+OLD_ADAPTERS = {
+    "mixtral-experts": ("mixtral", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "w1", "w2", "w3"]}),
+}
+
 
 def spread(name, shape, config):
     """offset and scale as golden_weights.spread, for models that generate: with a tied head the signs of the last norm differ, as otherwise
@@ -164,11 +208,19 @@ def spread(name, shape, config):
     text = config.get("text_config", config)
     base = 0.0 if text["model_type"].startswith("gemma") else 1.0
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))
+    if name.endswith("sinks"):
+        return 0, 1.5
+    if len(shape) == 2 and name.endswith("_bias"):
+        return 0, 0.4
     if len(shape) == 1 and not name.endswith("bias"):
         is_last = name.endswith(("model.norm.weight", "final_layer_norm.weight"))
         return (base - 1.0, 1.7) if tied and is_last else (base, 0.35)
     if "embed_tokens" in name or "embed_in" in name:
         return 0, rounded((2.5 if tied else 1.0) * SQRT3 / (math.sqrt(shape[1]) if tied else 1.0))
+    if len(shape) == 3:
+        return 0, rounded(1.3 * SQRT3 / math.sqrt(shape[1 if text["model_type"] == "gpt_oss" else 2]))
+    if name.endswith(("mlp.gate.weight", "block_sparse_moe.gate.weight", "mlp.router.weight")):
+        return 0, rounded(2.5 * SQRT3 / math.sqrt(shape[1]))
     if "lm_head" in name or "embed_out" in name:
         return 0, rounded(3.0 * SQRT3 / math.sqrt(shape[1]))
     return golden_weights.spread(name, shape)
@@ -187,7 +239,7 @@ def write_checkpoint(folder, class_name, config, options):
     golden_encoders.make_folder(folder)
     with tempfile.TemporaryDirectory() as temporary:
         model_class = getattr(transformers, class_name)
-        model_class(model_class.config_class(**config)).save_pretrained(temporary)
+        model_class(model_class.config_class(**config)).save_pretrained(temporary, save_original_format="fused" not in options)
         saved = json.loads((Path(temporary) / "config.json").read_text())
         shapes = golden_weights.shapes_of(Path(temporary) / "model.safetensors")
     golden_weights.write_spread(folder, shapes, lambda name, shape: spread(name, shape, saved))
@@ -216,6 +268,32 @@ def write_adapter(folder, checkpoints, checkpoint, arguments):
     golden_cases.write_goldens(folder, model, header, ADAPTER_LENGTHS, differs_from=base)
 
 
+def write_old_adapter(folder, checkpoints, checkpoint, arguments):
+    golden_encoders.make_folder(folder)
+    class_name = CHECKPOINTS[checkpoint][0]
+    rank = arguments["r"]
+    shapes = {}
+    for tensor in json.loads((checkpoints / checkpoint / "tensors.json").read_text())["tensors"]:
+        path = tensor["name"].removesuffix(".weight")
+        if path.rsplit(".", 1)[-1] in arguments["target_modules"]:
+            outputs, inputs = tensor["shape"]
+            shapes[f"base_model.model.{path}.lora_A.weight"] = [rank, inputs]
+            shapes[f"base_model.model.{path}.lora_B.weight"] = [outputs, rank]
+    scale = arguments["lora_alpha"] / rank
+    scalings = {name.split(".lora_")[0]: scale for name in shapes}
+    golden_weights.write_spread(folder, shapes, lambda name, shape: golden_encoder_adapters.spread(name, shape, scalings))
+    config = {**LoraConfig(task_type="CAUSAL_LM", **arguments).to_dict(), "base_model_name_or_path": checkpoint}
+    config["target_modules"] = sorted(config["target_modules"])
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, default=str) + "\n")
+    with tempfile.TemporaryDirectory() as temporary:
+        shutil.copy(folder / "adapter_config.json", temporary)
+        golden_weights.write_safetensors(folder, Path(temporary) / "adapter_model.safetensors")
+        model = PeftModel.from_pretrained(load(checkpoints / checkpoint, class_name), temporary).eval()
+    base = load(checkpoints / checkpoint, class_name)
+    header = {"base": checkpoint, "vocab_size": base.config.vocab_size}
+    golden_cases.write_goldens(folder, model, header, ADAPTER_LENGTHS, differs_from=base)
+
+
 def write_all(models, names):
     warnings.simplefilter("ignore")
     for name, (class_name, config, options) in CHECKPOINTS.items():
@@ -224,3 +302,6 @@ def write_all(models, names):
     for name, (checkpoint, arguments) in ADAPTERS.items():
         if not names or name in names:
             write_adapter(models / "adapters" / name, models / "checkpoints", checkpoint, json.loads(json.dumps(arguments)))
+    for name, (checkpoint, arguments) in OLD_ADAPTERS.items():
+        if not names or name in names:
+            write_old_adapter(models / "adapters" / name, models / "checkpoints", checkpoint, arguments)

@@ -186,6 +186,7 @@ GPT2 = {
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 
 GEMMA = {**LLAMA, "model_type": "gemma", "architectures": ["GemmaForCausalLM"], "tie_word_embeddings": True}
+MIXTRAL = {**LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_experts_per_tok": 2}
 PHI3 = {**LLAMA, "model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "original_max_position_embeddings": 64}
 
 # name -> (base configuration, changes (None: remove the key), words).
@@ -193,9 +194,27 @@ CONFIGS = {
     "model-type-missing": (LLAMA, {"model_type": None}, ["model_type"]),
     "model-type-unknown": (LLAMA, {"model_type": "quux"}, ["model_type", "quux"]),
     "model-type-mamba": (LLAMA, {"model_type": "mamba", "architectures": ["MambaForCausalLM"]}, ["model_type", "mamba"]),
-    "model-type-mixtral": (
-        LLAMA, {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_experts_per_tok": 2},
-        ["model_type", "mixtral"]),
+    "model-type-deepseek": (
+        LLAMA, {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "n_routed_experts": 8},
+        ["model_type", "deepseek_v3"]),
+    "model-type-llama4": (LLAMA, {"model_type": "llama4", "architectures": ["Llama4ForConditionalGeneration"]}, ["model_type", "llama4"]),
+    "experts-more-chosen-than-there-are": (MIXTRAL, {"num_experts_per_tok": 9}, ["num_experts_per_tok", "9"]),
+    "experts-none": (MIXTRAL, {"num_local_experts": 0}, ["num_local_experts", "0"]),
+    "experts-dense-layers-not-a-list": (
+        {**MIXTRAL, "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]}, {"mlp_only_layers": 1}, ["mlp_only_layers"]),
+    "experts-sparse-step-zero": (
+        {**MIXTRAL, "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]}, {"decoder_sparse_step": 0},
+        ["decoder_sparse_step", "0"]),
+    "clipped-queries-of-olmoe": (
+        {**MIXTRAL, "model_type": "olmoe", "architectures": ["OlmoeForCausalLM"]}, {"clip_qkv": 8.0}, ["clip_qkv", "8.0"]),
+    "rope-of-gpt-oss-missing": (
+        {**MIXTRAL, "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"]}, {"rope_theta": None, "rope_scaling": None},
+        ["rope_parameters"]),
+    "experts-in-mxfp4": (
+        {**MIXTRAL, "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"]}, {"quantization_config": {"quant_method": "mxfp4"}},
+        ["quantization_config", "mxfp4"]),
+    "experts-in-codes": (MIXTRAL, {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False,
+                                                           "sym": True}}, ["quantization_config", "full-precision"]),
     "experts-on-llama": (LLAMA, {"num_local_experts": 8, "num_experts_per_tok": 2}, ["num_local_experts", "8"]),
     "experts-on-qwen2": (QWEN2, {"num_experts": 60, "moe_intermediate_size": 52}, ["num_experts", "60"]),
     "other-head": (LLAMA, {"architectures": ["LlamaForQuestionAnswering"]}, ["architectures", "LlamaForQuestionAnswering"]),
@@ -276,7 +295,7 @@ def write_configs(root):
     for name, (base, changes, words) in CONFIGS.items():
         config = {key: value for key, value in {**base, **changes}.items() if value is not None}
         (root / f"{name}.json").write_text(json.dumps({"error_contains": words, "config": config}, indent=2) + "\n")
-    for name, config in {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2, "gemma": GEMMA, "phi3": PHI3}.items():
+    for name, config in {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2, "gemma": GEMMA, "phi3": PHI3, "mixtral": MIXTRAL}.items():
         (root / f"control-{name}.json").write_text(json.dumps({"accepted": True, "config": config}, indent=2) + "\n")
     for name, text in {"not-json": '{"model_type": "llama",', "not-an-object": "[]", "empty-file": ""}.items():
         (root / f"{name}.json").write_text(json.dumps({"error_contains": ["config.json"], "config_text": text}, indent=2) + "\n")

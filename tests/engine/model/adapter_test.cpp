@@ -141,8 +141,8 @@ TEST(Adapter, OlderNamesOfModulesAreThoseOfToday) {
     EXPECT_EQ(sequences.front().logits, sequences.back().logits);
 }
 
-const tests::Labelled gpu_adapters{"*/GoldenAdapter.*", {tests::Label::on_cuda}};
-const tests::Labelled gpu_adapters_with_asan{"*/GoldenAdapter.Gives*", {tests::Label::asan_cuda}};
+const tests::Labelled gpu_adapters{"Peft/GoldenAdapter.*", {tests::Label::on_cuda}};
+const tests::Labelled gpu_adapters_with_asan{"Peft/GoldenAdapter.Gives*", {tests::Label::asan_cuda}};
 // Pins: the pool, the splits of the work and the order of sums on machines with many cores; here most threads wait for a core.
 TEST(Adapter, ManyThreadsGiveTheBitsOfOne) {
     const std::string name = "all-linear";
@@ -174,11 +174,22 @@ TEST(Adapter, ManyThreadsGiveTheBitsOfOne) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(tests::golden_names("adapters")), [](const auto& parameter) {
+std::string test_name(const testing::TestParamInfo<std::string>& parameter) {
     std::string name = parameter.param;
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
-});
+}
+// Those of bases with or without experts, which a GPU does not run.
+std::vector<std::string> adapters_of(bool experts) {
+    std::vector<std::string> names = tests::golden_names("adapters");
+    std::erase_if(names, [&](const std::string& name) {
+        const std::string base = tests::read_golden(adapter_folder(name)).base;
+        return engine::ModelConfig::load(checkpoint_folder(base)).experts.has_value() != experts;
+    });
+    return names;
+}
+INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(adapters_of(false)), test_name);
+INSTANTIATE_TEST_SUITE_P(Experts, GoldenAdapter, testing::ValuesIn(adapters_of(true)), test_name);
 
 // Pins the row groups: all ranks, targets, replaced modules and base rows in one launch give the same bits as alone.
 TEST(Adapter, AllAdaptersOfABaseAndPlainRowsRunInOneBatchAsAlone) {

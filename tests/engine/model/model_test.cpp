@@ -33,8 +33,8 @@ protected:
     std::unique_ptr<engine::Model> model_ = engine::Model::load(weights_.path(), *backend_, StepDriver::rows_max, StepDriver::rows_max);
 };
 
-const tests::Labelled gpu_checkpoints{"*/GoldenCheckpoint.*", {tests::Label::on_cuda}};
-const tests::Labelled gpu_checkpoints_with_asan{"*/GoldenCheckpoint.Gives*", {tests::Label::asan_cuda}};
+const tests::Labelled gpu_checkpoints{"Families/GoldenCheckpoint.*", {tests::Label::on_cuda}};
+const tests::Labelled gpu_checkpoints_with_asan{"Families/GoldenCheckpoint.Gives*", {tests::Label::asan_cuda}};
 // One model of each kind of layer (gpt2's, grouped heads, windows, norms of q and k, added norms and caps, parallel): the others differ in
 // numbers alone.
 const tests::Labelled few_quantized_with_tsan{
@@ -100,6 +100,10 @@ TEST_P(GoldenCheckpoint, StaysNearTheLogitsOfTransformersWhenQuantized) {
     for (const Way& way : {Way{kernels::Quantization::none, int8, 0.05}, Way{kernels::Quantization::int8, as_weights, 0.1},
                            Way{kernels::Quantization::int8, int8, 0.1}, Way{kernels::Quantization::int4, as_weights, 0.6},
                            Way{kernels::Quantization::fp8, as_weights, 0.3}, Way{kernels::Quantization::none, fp8, 0.2}}) {
+        // A GPU runs no experts, and only that has fp8. Where rounding makes a token choose another expert, its logits jump.
+        const bool has_experts = model_->config().experts.has_value();
+        if (has_experts && (way.quantize == kernels::Quantization::fp8 || way.kv == fp8)) continue;
+        const double error_most = has_experts ? std::max(way.error_most, 0.4) : way.error_most;
         SCOPED_TRACE(std::string(kernels::name_of(way.quantize)) + ", KV cache " + kernels::name_of(way.kv));
         const auto backend = tests::make_backend(kernels::Format::bfloat16, way.quantize, way.kv);
         const auto model = engine::Model::load(weights_.path(), *backend, StepDriver::rows_max, StepDriver::rows_max);
@@ -116,15 +120,25 @@ TEST_P(GoldenCheckpoint, StaysNearTheLogitsOfTransformersWhenQuantized) {
                 squares += want * want;
             }
         }
-        EXPECT_LT(std::sqrt(errors / squares), way.error_most);
+        EXPECT_LT(std::sqrt(errors / squares), error_most);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint, testing::ValuesIn(tests::golden_names("checkpoints")), [](const auto& parameter) {
+std::string test_name(const testing::TestParamInfo<std::string>& parameter) {
     std::string name = parameter.param;
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
-});
+}
+// Those with or without experts, which a GPU does not run.
+std::vector<std::string> checkpoints_with(bool experts) {
+    std::vector<std::string> names = tests::golden_names("checkpoints");
+    std::erase_if(names, [&](const std::string& name) {
+        return engine::ModelConfig::load(tests::golden_folder() / "checkpoints" / name).experts.has_value() != experts;
+    });
+    return names;
+}
+INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint, testing::ValuesIn(checkpoints_with(false)), test_name);
+INSTANTIATE_TEST_SUITE_P(Experts, GoldenCheckpoint, testing::ValuesIn(checkpoints_with(true)), test_name);
 
 TEST(Model, InspectModelCountsTheParametersAndNamesUnusedTensors) {
     const engine::ModelReport report = engine::inspect_model(tests::golden_folder() / "checkpoints" / "qwen3");
