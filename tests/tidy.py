@@ -34,6 +34,7 @@ ROOMS = {
     "ops": [],
     "ops/bench": [],
     "ops/bench/experiments": [],
+    "ops/bench/structure": [],
     "ops/client": [],
     "ops/gateway": ["ops/http"],
     "ops/http": [],

@@ -1,5 +1,5 @@
 // `lorry bench`: benchmarks of the machine and the engine, without Kafka or files. Each subcommand is a Command in a file of its own in
-// this folder (experiments/course.cpp for `course`) and one row here.
+// this folder (experiments/course.cpp for `course`, structure/structure.cpp for `structure`) and one row here.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>

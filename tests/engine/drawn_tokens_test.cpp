@@ -5,12 +5,14 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "engine/text/grammar.h"
 #include "tests/support/hash_engine.h"
+#include "tests/support/test_grammar.h"
 
 namespace lorry::engine {
 namespace {
 
+using tests::grammar_end;
+using tests::grammar_of;
 using tests::hash_tokens;
 
 // Parameter: how many steps may be queued.
@@ -41,12 +43,6 @@ std::vector<TokenId> prompt() {
 
 Request request_of(std::int64_t max_tokens, Drawing drawing) {
     return {.prompt = prompt(), .drawing = shared(std::move(drawing)), .max_tokens = max_tokens};
-}
-
-constexpr TokenId grammar_end = 93;  // "~"
-std::shared_ptr<const Grammar> grammar_of(const std::string& regex) {
-    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
-    return *compiler.compile({.kind = schema::Structure::Kind::regex, .text = regex});
 }
 
 // The tokens of the tests' marks.

@@ -1,9 +1,13 @@
 // An engine over the hash model (hash_model.h), with a pool of `blocks` blocks of 4 tokens.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "engine/engine.h"
+#include "schema/check.h"
 #include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/hash_model.h"
 
@@ -17,11 +21,39 @@ struct HashEngine {
         engine = std::make_unique<engine::Engine>(*model, *backend, gpt2_tokenizer(), options);
     }
 
+    // Runs until all requests are done.
+    std::map<engine::RequestId, engine::Result> run() {
+        std::map<engine::RequestId, engine::Result> results;
+        while (engine->has_work()) {
+            CHECK(engine->step(output), "an engine with work and no adapters always gets on");
+            engine->check_integrity();
+            for (engine::Result& result : output.results) {
+                const engine::RequestId id = result.id;
+                results.emplace(id, std::move(result));
+            }
+        }
+        return results;
+    }
+
     std::unique_ptr<kernels::Backend> backend;
     engine::EngineOptions options;
     std::unique_ptr<engine::Model> model;
     std::unique_ptr<engine::Engine> engine;
     engine::StepOutput output;
 };
+
+inline std::vector<engine::TokenId> prompt_of(std::int64_t length, std::int32_t seed) {
+    std::vector<engine::TokenId> prompt;
+    for (std::int64_t i = 0; i < length; ++i) prompt.push_back(static_cast<engine::TokenId>((seed * 31 + i * 7) % hash_vocabulary));
+    return prompt;
+}
+
+inline engine::Request request_of(engine::RequestId id, std::vector<engine::TokenId> prompt, std::int64_t max_tokens) {
+    engine::Request request;
+    request.id = id;
+    request.prompt = std::move(prompt);
+    request.max_tokens = max_tokens;
+    return request;
+}
 
 }  // namespace lorry::tests

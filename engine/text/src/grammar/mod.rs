@@ -175,8 +175,8 @@ impl Answer {
         Ok(self.matcher.is_stopped())
     }
 
-    /// Takes the tokens of the only text that may come next, as the tokenizer divides it, and returns them. A last part of that text stays out
-    /// where a token may also reach beyond it. True if nothing may follow them. The answer must not be complete.
+    /// Takes the tokens of the only text that may come next, as the tokenizer divides it, and returns them. A last part of that text stays
+    /// out where a token may also reach beyond it. True if nothing may follow them. The answer must not be complete.
     pub fn force(&mut self) -> Result<(Vec<u32>, bool), String> {
         let tokens = self.matcher.compute_ff_tokens();
         self.matcher.consume_tokens(&tokens).map_err(message_of)?;

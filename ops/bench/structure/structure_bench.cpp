@@ -1,5 +1,5 @@
 // The grammar's own answers say how many tokens the others draw.
-#include "ops/bench/structure_bench.h"
+#include "ops/bench/structure/structure_bench.h"
 
 #include <algorithm>
 #include <array>

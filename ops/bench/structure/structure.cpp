@@ -7,7 +7,7 @@
 #include "engine/files.h"
 #include "ops/bench/output.h"
 #include "ops/bench/setup.h"
-#include "ops/bench/structure_bench.h"
+#include "ops/bench/structure/structure_bench.h"
 #include "ops/bench/workload.h"
 #include "ops/command.h"
 #include "ops/configuration.h"

@@ -1,0 +1,222 @@
+// Answers that grammars hold: they match, end where nothing may follow, and take the tokens that are forced without drawing them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/text/grammar.h"
+#include "schema/json.h"
+#include "tests/support/hash_engine.h"
+#include "tests/support/test_grammar.h"
+
+namespace lorry::engine {
+namespace {
+
+using tests::grammar_end;
+using tests::grammar_of;
+using tests::hash_tokens;
+using tests::prompt_of;
+using tests::request_of;
+
+// Parameter: how many steps may be queued.
+class GrammarTest : public testing::TestWithParam<std::int64_t> {};
+
+std::shared_ptr<const Grammar> grammar_of_schema(const std::string& schema) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    return *compiler.compile({.text = schema, .compact = true});
+}
+
+TEST_P(GrammarTest, HoldsEachAnswerToItsOwnGrammarAmongOthersWithNone) {
+    tests::HashEngine rig(GetParam(), 200, 200, {.step_rows_max = 32});
+    // Of printable characters: a prompt that ends within a character would have it completed by the answer's text.
+    const auto ascii_prompt = [](RequestId id) {
+        std::vector<TokenId> prompt = prompt_of(4 + static_cast<std::int64_t>(id), static_cast<std::int32_t>(id));
+        for (TokenId& token : prompt) token %= grammar_end;
+        return prompt;
+    };
+    const std::vector<std::string> regexes{"[a-c]{2,5}", "(yes|no)", "[0-9]{4}-[0-9]{2}", "(ab){1,40}", "x?y?z?w"};
+    for (RequestId id = 1; id <= 20; ++id) {
+        Request request = request_of(id, ascii_prompt(id), 30);
+        if (id % 4 != 0) {
+            request.drawing = shared({.end_tokens = {grammar_end}, .grammar = grammar_of(regexes[id % regexes.size()])});
+        }
+        rig.engine->submit(std::move(request));
+    }
+    for (const auto& [id, result] : rig.run()) {
+        ASSERT_FALSE(result.error) << id;
+        if (id % 4 == 0) {
+            EXPECT_EQ(result.tokens, hash_tokens(ascii_prompt(id), 30)) << id;
+        } else if (result.finish == FinishReason::stop) {
+            EXPECT_THAT(result.text, testing::MatchesRegex(regexes[id % regexes.size()])) << id;
+        } else {
+            EXPECT_EQ(result.tokens.size(), 30U) << id;
+        }
+    }
+}
+
+// It ends without an end token, before min_tokens, and though the request ignores end tokens.
+TEST_P(GrammarTest, EndsAnAnswerWhereItsGrammarLetsNothingFollow) {
+    tests::HashEngine rig(GetParam(), 50, 200, {});
+    Request request = request_of(1, prompt_of(5, 2), 40);
+    request.drawing = shared({.sampling = {.min_tokens = 30}, .end_tokens = {grammar_end}, .grammar = grammar_of("abc?|x{3}")});
+    rig.engine->submit(request);
+    request.id = 2;
+    request.drawing = shared({.grammar = grammar_of("\\d{3}")});
+    rig.engine->submit(request);
+    const auto results = rig.run();
+    for (const auto& [id, result] : results) {
+        EXPECT_EQ(result.finish, FinishReason::stop);
+        EXPECT_EQ(std::ranges::count(result.tokens, grammar_end), 0) << id;
+    }
+    EXPECT_THAT(results.at(1).text, testing::AnyOf("ab", "abc", "xxx"));
+    EXPECT_THAT(results.at(2).text, testing::MatchesRegex("[0-9]{3}"));
+}
+
+// As in ECMA-262, whose patterns JSON Schema has. The vocabulary has tokens for the bytes of other digits.
+TEST_P(GrammarTest, ReadsDigitsInPatternsAsThoseOfAscii) {
+    tests::HashEngine rig(GetParam(), 200, 200, {});
+    const auto grammar =
+        grammar_of_schema(R"({"type":"object","properties":{"default":{"type":"string","pattern":"^[\\d]\\d{4}$"}},"required":["default"],)"
+                          R"("additionalProperties":false})");
+    for (RequestId id = 1; id <= 30; ++id) {
+        Request request = request_of(id, prompt_of(5, static_cast<std::int32_t>(id)), 60);
+        for (TokenId& token : request.prompt) token %= grammar_end;
+        request.drawing = shared({.end_tokens = {grammar_end}, .grammar = grammar});
+        rig.engine->submit(std::move(request));
+    }
+    for (const auto& [id, result] : rig.run()) EXPECT_THAT(result.text, testing::MatchesRegex("[{]\"default\":\"[0-9]{5}\"[}]"));
+}
+
+// The library lets quotes and backslashes through where a class of JSON's text has all control characters.
+TEST_P(GrammarTest, LetsNoQuoteThroughAClassThatExcludesIt) {
+    tests::HashEngine rig(GetParam(), 200, 200, {});
+    const auto grammar =
+        grammar_of_schema(R"({"type":"array","items":{"type":"string","pattern":"^[^\"\\\\]{3}$"},"minItems":4,"maxItems":4})");
+    for (RequestId id = 1; id <= 40; ++id) {
+        Request request = request_of(id, prompt_of(5, static_cast<std::int32_t>(id)), 80);
+        for (TokenId& token : request.prompt) token %= grammar_end;
+        request.drawing = shared({.end_tokens = {grammar_end}, .grammar = grammar});
+        rig.engine->submit(std::move(request));
+    }
+    for (const auto& [id, result] : rig.run()) {
+        if (result.finish != FinishReason::stop) continue;
+        const auto answer = schema::Json::parse(result.text);
+        ASSERT_TRUE(answer) << result.text;
+        for (const schema::Json& text : *answer->as_array())
+            EXPECT_EQ(text.as_string()->find_first_of("\"\\"), std::string::npos) << result.text;
+    }
+}
+
+// After "ab" the grammar allows "é", too, for which the vocabulary has no token: the end token is drawn, although min_tokens bans it.
+TEST_P(GrammarTest, DrawsAnEndTokenBeforeMinTokensWhereItsGrammarAllowsNoOther) {
+    tests::HashEngine rig(GetParam(), 50, 200, {});
+    Request request = request_of(1, prompt_of(5, 2), 40);
+    request.drawing = shared({.sampling = {.min_tokens = 30}, .end_tokens = {grammar_end}, .grammar = grammar_of("abé?", grammar_end + 1)});
+    rig.engine->submit(request);
+    EXPECT_EQ(rig.run().at(1).text, "ab");
+}
+
+// An answer whose names and signs are forced, with room for drawn tokens between them.
+std::shared_ptr<const Grammar> grammar_of_fields() {
+    return grammar_of_schema(
+        R"({"type":"object","properties":{"first":{"type":"string","pattern":"^[a-c]{2}$"},"second":{"enum":["x","y"]}},)"
+        R"("required":["first","second"],"additionalProperties":false})");
+}
+
+std::vector<Request> requests_with_fields(const schema::Sampling& sampling) {
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 8; ++id) {
+        Request request = request_of(id, prompt_of(5, static_cast<std::int32_t>(id)), 60);
+        for (TokenId& token : request.prompt) token %= grammar_end;
+        request.drawing = shared({.sampling = sampling, .end_tokens = {grammar_end}, .grammar = grammar_of_fields()});
+        requests.push_back(std::move(request));
+    }
+    return requests;
+}
+
+TEST_P(GrammarTest, ComputesForcedTokensTogetherAndAnswersAsOneByOne) {
+    for (const schema::Sampling& sampling :
+         {schema::Sampling{}, {.frequency_penalty = 1.5}, {.min_tokens = 50}, {.logprobs = 2}, {.stop = {"second"}}, {.stop = {"\":\""}}}) {
+        tests::HashEngine together(GetParam(), 200, 200, {});
+        tests::HashEngine one_by_one(GetParam(), 200, 200, {.force_together = false});
+        for (const Request& request : requests_with_fields(sampling)) {
+            together.engine->submit(request);
+            one_by_one.engine->submit(request);
+        }
+        const auto results = together.run();
+        const auto expected = one_by_one.run();
+        for (const auto& [id, result] : results) {
+            EXPECT_EQ(result.tokens, expected.at(id).tokens);
+            EXPECT_EQ(result.text, expected.at(id).text);
+            EXPECT_EQ(result.finish, expected.at(id).finish);
+            EXPECT_EQ(result.logprobs.size(), sampling.logprobs ? result.tokens.size() : 0U);
+            if (sampling.stop.empty()) {
+                EXPECT_THAT(result.text, testing::MatchesRegex("[{]\"first\":\"[a-c]{2}\",\"second\":\"[xy]\"[}]"));
+            }
+        }
+        const EngineStats& stats = together.engine->stats();
+        EXPECT_EQ(one_by_one.engine->stats().forced_tokens, 0U);
+        EXPECT_EQ(stats.forced_tokens + stats.drawn_tokens, one_by_one.engine->stats().drawn_tokens);
+        if (sampling.stop.empty() && !sampling.logprobs) {
+            EXPECT_LE(stats.drawn_tokens, 8U * 3U) << "at most two tokens for the letters, and one for the choice";
+        }
+    }
+}
+
+TEST_P(GrammarTest, CutsForcedTokensAtMaxTokens) {
+    tests::HashEngine whole(GetParam(), 200, 200, {});
+    whole.engine->submit(requests_with_fields({}).front());
+    const Result answer = whole.run().at(1);
+    ASSERT_EQ(answer.finish, FinishReason::stop);
+    for (std::size_t most = 1; most < answer.tokens.size(); ++most) {
+        tests::HashEngine rig(GetParam(), 200, 200, {});
+        Request request = requests_with_fields({}).front();
+        request.max_tokens = static_cast<std::int64_t>(most);
+        rig.engine->submit(request);
+        const Result result = rig.run().at(1);
+        EXPECT_THAT(result.tokens, testing::ElementsAreArray(std::span(answer.tokens).first(most)));
+        EXPECT_EQ(result.finish, FinishReason::length);
+    }
+}
+
+TEST_P(GrammarTest, ComputesNothingForAnAnswerThatIsForcedAsAWhole) {
+    tests::HashEngine rig(GetParam(), 50, 200, {});
+    Request request = request_of(1, prompt_of(5, 2), 40);
+    request.stream = true;
+    request.drawing = shared({.end_tokens = {grammar_end}, .grammar = grammar_of("yes")});
+    rig.engine->submit(request);
+    request.id = 2;
+    request.score_begin = 0;
+    rig.engine->submit(request);
+    const auto results = rig.run();
+    for (const auto& [id, result] : results) {
+        EXPECT_EQ(result.text, "yes");
+        EXPECT_EQ(result.finish, FinishReason::stop);
+        EXPECT_EQ(result.scores.size(), id == 2 ? 4U : 0U);
+    }
+    EXPECT_EQ(rig.engine->stats().rows, 4U) << "of the prompt that is scored";
+}
+
+TEST(Grammars, ForceTheTokensIntoWhichTheTokenizerDividesAText) {
+    const Tokenizer& tokenizer = tests::gpt2_tokenizer();
+    const auto vocabulary = static_cast<std::int64_t>(tokenizer.vocabulary_size());
+    GrammarCompiler compiler(tokenizer, vocabulary, {static_cast<TokenId>(vocabulary - 1)});
+    for (const std::string text :
+         {"an answer, that's already known: 2,024 tokens", "{\"name\": \"Zoë\", \"naïve\": true}", "日本語 and 🚚🚚"}) {
+        const auto grammar =
+            *compiler.compile({.kind = schema::Structure::Kind::choices, .text = schema::Json(schema::Json::Array{text}).dump()});
+        const auto forced = *grammar->begin().force();
+        EXPECT_EQ(forced.tokens, *tokenizer.encode(text, false));
+        EXPECT_TRUE(forced.complete);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(StepsQueued, GrammarTest, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace lorry::engine
