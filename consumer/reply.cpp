@@ -137,7 +137,7 @@ private:
 std::string shown_model(const ReplyContext& context, const std::string& model) { return model == "base" ? context.base_name : model; }
 
 // A call as OpenAI's API has it. choice, call: where it stands in the result, for its id.
-Json call_object(const AnswerPlan& plan, std::string_view body, std::int32_t choice, std::int64_t call, const Call& written) {
+Json call_object(const AnswerPlan& plan, std::string_view body, std::int32_t choice, std::int64_t call, const FunctionCall& written) {
     return Json::object({{"id", call_id(*plan.calls, body, choice, static_cast<std::size_t>(call))},
                          {"type", "function"},
                          {"function", Json::object({{"name", written.name}, {"arguments", written.arguments}})}});
@@ -162,7 +162,7 @@ Json chat_choice(const ReplyContext& context, const ReplyPlan& plan, const Resul
     if (!parts.calls.empty()) {
         const std::string body = body_id(plan.job.endpoint, plan.job.source, plan.job.custom_id);
         Json::Array calls;
-        for (const Call& call : parts.calls) calls.push_back(call_object(plan.answer, body, index, std::ssize(calls), call));
+        for (const FunctionCall& call : parts.calls) calls.push_back(call_object(plan.answer, body, index, std::ssize(calls), call));
         message.set("tool_calls", std::move(calls));
     }
     return Json::object({{"index", index},
@@ -381,7 +381,7 @@ void ChunkWriter::add_parts(std::int32_t choice, AnswerReader::Parts parts, Json
     if (!parts.reasoning.empty() && head_.shows_reasoning) add(Json::object({{"reasoning", std::move(parts.reasoning)}}));
     if (!parts.content.empty()) add(Json::object({{"content", std::move(parts.content)}}));
     Answer& answer = answer_of(choice);
-    for (const Call& call : parts.calls) {
+    for (const FunctionCall& call : parts.calls) {
         Json written = Json::object({{"index", answer.calls}});
         const Json object = call_object(head_.answer, body_id_, choice, answer.calls, call);
         for (const auto& [name, value] : *object.as_object()) written.set(name, value);

@@ -31,7 +31,7 @@ public:
     struct Parts {
         std::string reasoning;
         std::string content;
-        std::vector<Call> calls;
+        std::vector<FunctionCall> calls;
     };
     Parts push(std::string_view text);
     // The answer has ended: returns what was held back.

@@ -11,10 +11,10 @@
 
 namespace lorry::consumer {
 
-struct Call {
+struct FunctionCall {
     std::string name;
     std::string arguments;  // a JSON object
-    bool operator==(const Call&) const = default;
+    bool operator==(const FunctionCall&) const = default;
 };
 
 // What a text has in place of calls.
@@ -25,8 +25,8 @@ enum class ParseEnd : std::uint8_t {
 };
 struct ParsedCalls {
     ParseEnd end = ParseEnd::failed;
-    std::vector<Call> calls;   // complete: at least one
-    std::size_t consumed = 0;  // complete: bytes of the text, with an end mark
+    std::vector<FunctionCall> calls;  // complete: at least one
+    std::size_t consumed = 0;         // complete: bytes of the text, with an end mark
 };
 
 // text: after the mark, or from it on if it is part of the body. names: of the functions that may be called; others are no calls. final:

@@ -192,7 +192,7 @@ TEST_P(Invariance, HoldsUnderPreemption) {
     requests.erase(requests.begin(), requests.end() - 4);
     std::int64_t blocks = 0;
     for (Request& request : requests) {
-        request.max_tokens = 140;
+        request.max_tokens = 180;
         blocks += (std::ssize(request.prompt) + block - 1) / block + 1;
     }
     ModelRig rig(GetParam(), checkpoint, {.prefix_cache = false}, blocks * block);

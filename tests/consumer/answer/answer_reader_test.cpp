@@ -27,7 +27,7 @@ std::string read(const AnswerPlan& plan, const std::string& text, std::size_t pi
     const auto take = [&](const AnswerReader::Parts& parts) {
         reasoning += parts.reasoning;
         content += parts.content;
-        for (const Call& call : parts.calls) calls += (calls.empty() ? "" : " ") + call.name + call.arguments;
+        for (const FunctionCall& call : parts.calls) calls += (calls.empty() ? "" : " ") + call.name + call.arguments;
     };
     for (std::size_t at = 0; at < text.size(); at += piece) take(reader.push(text.substr(at, piece)));
     take(reader.finish());
