@@ -9,15 +9,15 @@
 namespace lorry::schema {
 namespace {
 
-constexpr std::size_t functions_max = 128;  // as OpenAI
-constexpr std::size_t name_bytes_max = 64;  // as OpenAI
+constexpr std::size_t functions_max = 128;       // as OpenAI
+constexpr std::size_t tool_name_bytes_max = 64;  // as OpenAI
 
 // Formats of calls write names as they are.
 bool is_name(std::string_view name) {
     const auto is_plain = [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
     };
-    return !name.empty() && name.size() <= name_bytes_max && std::ranges::all_of(name, is_plain);
+    return !name.empty() && name.size() <= tool_name_bytes_max && std::ranges::all_of(name, is_plain);
 }
 
 Expected<ToolFunction, JobError> read_tool(const Json& tool, const std::string& place) {
@@ -34,7 +34,7 @@ Expected<ToolFunction, JobError> read_tool(const Json& tool, const std::string& 
     if (name == nullptr || !name->is_string()) return unexpected(missing(name_place, name, "it is the function's name"));
     if (!is_name(*name->as_string())) {
         return unexpected(
-            wrong_value(name_place, *name, fmt::format("1 to {} letters, digits, underscores, dots and hyphens", name_bytes_max)));
+            wrong_value(name_place, *name, fmt::format("1 to {} letters, digits, underscores, dots and hyphens", tool_name_bytes_max)));
     }
     ToolFunction read{.name = *name->as_string(), .parameters = {}};
     const Json* parameters = function->find("parameters");

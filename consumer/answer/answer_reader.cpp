@@ -7,12 +7,6 @@
 #include <xxhash.h>
 
 namespace lorry::consumer {
-namespace {
-
-constexpr std::string_view white_space = " \t\r\n";
-
-}  // namespace
-
 AnswerReader::AnswerReader(const AnswerPlan& plan) : plan_(plan) {
     if (plan.thought != nullptr) thought_.emplace(plan.thought->marks, plan.begin);
 }
@@ -55,7 +49,7 @@ bool AnswerReader::read_text(bool final, Parts& parts) {
         std::size_t first = std::string::npos;
         for (std::size_t i = 0; i < marks.size(); ++i) {
             const std::size_t found = text_.find(marks[i].start);
-            const bool begins = !has_content_ && calls_ == 0 && found == std::min(text_.find_first_not_of(white_space), text_.size());
+            const bool begins = !has_content_ && calls_ == 0 && found == std::min(text_.find_first_not_of(answer_space), text_.size());
             if (found < first && (!marks[i].begins_answer || begins)) {
                 first = found;
                 mark_ = i;
@@ -106,7 +100,7 @@ void AnswerReader::add_content(std::string_view text, Parts& parts) {
         parts.content += text;
         return;
     }
-    const std::size_t words = std::min(text.size(), text.find_first_not_of(white_space));
+    const std::size_t words = std::min(text.size(), text.find_first_not_of(answer_space));
     space_ += text.substr(0, words);
     if (words == text.size()) return;
     parts.content += space_;

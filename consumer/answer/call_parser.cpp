@@ -12,9 +12,9 @@ namespace {
 
 using schema::Json;
 
-constexpr std::string_view white_space = " \t\r\n";
-
-std::size_t skip_space(std::string_view text, std::size_t from) { return std::min(text.size(), text.find_first_not_of(white_space, from)); }
+std::size_t skip_space(std::string_view text, std::size_t from) {
+    return std::min(text.size(), text.find_first_not_of(answer_space, from));
+}
 
 // Where the JSON object or array that begins at `begin` ends; nullopt: the text ends before.
 std::optional<std::size_t> json_end(std::string_view text, std::size_t begin) {

@@ -10,6 +10,9 @@
 
 namespace lorry::consumer {
 
+// May stand between the parts of calls, and around them.
+inline constexpr std::string_view answer_space = " \t\r\n";
+
 struct ThoughtFormat {
     std::string_view name;  // of the setting
     engine::ThoughtMarks marks;

@@ -7,7 +7,7 @@
 
 #include "tests/support/encoder_tokenizer.h"
 
-namespace lorry::consumer {
+namespace lorry::consumer::entities_test {
 namespace {
 
 using schema::Aggregation;
@@ -278,4 +278,4 @@ TEST(Entities, ABeginsAnEntityAndIContinuesOneOfItsKind) {
 }
 
 }  // namespace
-}  // namespace lorry::consumer
+}  // namespace lorry::consumer::entities_test

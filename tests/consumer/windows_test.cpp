@@ -12,7 +12,7 @@
 #include "schema/codec.h"
 #include "tests/support/encoder_tokenizer.h"
 
-namespace lorry::consumer {
+namespace lorry::consumer::windows {
 namespace {
 
 using engine::ModelConfig;
@@ -327,4 +327,4 @@ TEST(Windows, EachKeepsOnlyItsPartOfTheText) {
 }
 
 }  // namespace
-}  // namespace lorry::consumer
+}  // namespace lorry::consumer::windows

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/kernels/cpu_devices.h"
 #include "tests/kernels/devices.h"
 
 namespace lorry::kernels::testing {
@@ -9,12 +10,6 @@ namespace lorry::kernels::testing {
 namespace {
 
 using reference::Table;
-
-std::vector<Device> cpu_devices() {
-    std::vector<Device> all = devices();
-    std::erase_if(all, [](const Device& device) { return device.is_gpu(); });
-    return all;
-}
 
 class ExpertOps : public OnEachDevice {};
 INSTANTIATE_TEST_SUITE_P(Cpu, ExpertOps, ::testing::ValuesIn(cpu_devices()), name_of);

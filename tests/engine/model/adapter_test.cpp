@@ -174,7 +174,7 @@ TEST(Adapter, ManyThreadsGiveTheBitsOfOne) {
     }
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& parameter) {
+std::string adapter_test_name(const testing::TestParamInfo<std::string>& parameter) {
     std::string name = parameter.param;
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
@@ -188,8 +188,8 @@ std::vector<std::string> adapters_of(bool experts) {
     });
     return names;
 }
-INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(adapters_of(false)), test_name);
-INSTANTIATE_TEST_SUITE_P(Experts, GoldenAdapter, testing::ValuesIn(adapters_of(true)), test_name);
+INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(adapters_of(false)), adapter_test_name);
+INSTANTIATE_TEST_SUITE_P(Experts, GoldenAdapter, testing::ValuesIn(adapters_of(true)), adapter_test_name);
 
 // Pins the row groups: all ranks, targets, replaced modules and base rows in one launch give the same bits as alone.
 TEST(Adapter, AllAdaptersOfABaseAndPlainRowsRunInOneBatchAsAlone) {

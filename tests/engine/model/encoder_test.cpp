@@ -32,7 +32,7 @@ std::vector<std::string> names_of(const std::string& kind, const std::string& fi
     return names;
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
+std::string encoder_test_name(const testing::TestParamInfo<std::string>& info) {
     std::string name = info.param;
     std::ranges::replace(name, '-', '_');
     return name;
@@ -93,7 +93,7 @@ protected:
     std::unique_ptr<kernels::Backend> backend_ = tests::float32_backend();
     Base base_{GetParam(), *backend_};
 };
-INSTANTIATE_TEST_SUITE_P(Families, GoldenEncoder, testing::ValuesIn(names_of("encoders", "tensors.json")), test_name);
+INSTANTIATE_TEST_SUITE_P(Families, GoldenEncoder, testing::ValuesIn(names_of("encoders", "tensors.json")), encoder_test_name);
 
 // Pins: names and places of every tensor, norms after the residual, types, positions, masks, windows, biases by distance, projected
 // embeddings, every head.
@@ -145,7 +145,8 @@ protected:
     Base base_{golden_.base, *backend_};
     SeededFolder weights_{folder_, "adapter_model.safetensors"};
 };
-INSTANTIATE_TEST_SUITE_P(Families, GoldenEncoderAdapter, testing::ValuesIn(names_of("encoder_adapters", "tensors.json")), test_name);
+INSTANTIATE_TEST_SUITE_P(Families, GoldenEncoderAdapter, testing::ValuesIn(names_of("encoder_adapters", "tensors.json")),
+                         encoder_test_name);
 
 // Pins: an adapter's own head, with as many labels as it has, and its updates of modules with and without the base's prefix.
 TEST_P(GoldenEncoderAdapter, GivesWhatPeftGives) {

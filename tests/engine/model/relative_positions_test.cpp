@@ -12,16 +12,16 @@ using engine::DisentangledConfig;
 using engine::ModelConfig;
 using testing::HasSubstr;
 
-ModelConfig parse(const std::string& members, int layers = 2) {
+ModelConfig parse_positions(const std::string& members, int layers = 2) {
     return ModelConfig::parse(
         fmt::format(R"({{"model_type":"deberta-v2","hidden_size":64,"num_attention_heads":4,"num_hidden_layers":{},"vocab_size":100,)"
                     R"("intermediate_size":96{}{}}})",
                     layers, members.empty() ? "" : ",", members),
         "", "config.json");
 }
-std::string error_of(const std::string& members, int layers = 2) {
+std::string position_error_of(const std::string& members, int layers = 2) {
     try {
-        parse(members, layers);
+        parse_positions(members, layers);
     } catch (const std::runtime_error& error) {
         return error.what();
     }
@@ -29,7 +29,7 @@ std::string error_of(const std::string& members, int layers = 2) {
 }
 
 TEST(RelativePositions, AbsentKeysMeanWhatTheConfigurationClassSays) {
-    const ModelConfig config = parse("");
+    const ModelConfig config = parse_positions("");
     EXPECT_FALSE(config.disentangled);
     EXPECT_FALSE(config.convolution);
     EXPECT_TRUE(config.learned_positions);
@@ -41,29 +41,29 @@ TEST(RelativePositions, AbsentKeysMeanWhatTheConfigurationClassSays) {
 
 TEST(RelativePositions, TermsAreAListOrATextWithBars) {
     for (const char* both : {R"("c2p|p2c")", R"(["p2c","c2p"])"}) {
-        const ModelConfig config = parse(fmt::format(R"("relative_attention":true,"pos_att_type":{})", both));
+        const ModelConfig config = parse_positions(fmt::format(R"("relative_attention":true,"pos_att_type":{})", both));
         ASSERT_TRUE(config.disentangled) << both;
         EXPECT_TRUE(config.disentangled->has_keys && config.disentangled->has_queries);
         EXPECT_EQ(config.attention_terms, 3);
         EXPECT_EQ(config.disentangled->positions(), 1024) << "max_position_embeddings in either direction";
     }
-    const ModelConfig off = parse(R"("pos_att_type":["c2p"])");
+    const ModelConfig off = parse_positions(R"("pos_att_type":["c2p"])");
     EXPECT_FALSE(off.disentangled);
     EXPECT_EQ(off.attention_terms, 2) << "scores are scaled by the number of terms all the same";
 }
 
 TEST(RelativePositions, WhatIsNotComputedIsRefusedByKeyAndValue) {
-    EXPECT_THAT(error_of(R"("pos_att_type":"c2p|p2p")"), HasSubstr(R"(config.json: pos_att_type = "c2p|p2p" is not supported)"));
-    EXPECT_THAT(error_of(R"("norm_rel_ebd":"batch_norm")"), HasSubstr("norm_rel_ebd = \"batch_norm\" is not supported"));
-    EXPECT_THAT(error_of(R"("attention_head_size":8)"), HasSubstr("attention_head_size = 8 is not supported"));
-    EXPECT_EQ(error_of(R"("attention_head_size":16)"), "accepted");
-    EXPECT_THAT(error_of(R"("relative_attention":true,"pos_att_type":"c2p","position_buckets":8,"max_relative_positions":5)"),
+    EXPECT_THAT(position_error_of(R"("pos_att_type":"c2p|p2p")"), HasSubstr(R"(config.json: pos_att_type = "c2p|p2p" is not supported)"));
+    EXPECT_THAT(position_error_of(R"("norm_rel_ebd":"batch_norm")"), HasSubstr("norm_rel_ebd = \"batch_norm\" is not supported"));
+    EXPECT_THAT(position_error_of(R"("attention_head_size":8)"), HasSubstr("attention_head_size = 8 is not supported"));
+    EXPECT_EQ(position_error_of(R"("attention_head_size":16)"), "accepted");
+    EXPECT_THAT(position_error_of(R"("relative_attention":true,"pos_att_type":"c2p","position_buckets":8,"max_relative_positions":5)"),
                 HasSubstr("position_buckets = 8 is not supported"));
-    EXPECT_THAT(error_of(R"("conv_kernel_size":4)"), HasSubstr("conv_kernel_size = 4 is not supported: it must be odd"));
-    EXPECT_THAT(error_of(R"("conv_kernel_size":3)", 1), HasSubstr("conv_kernel_size = 3 is not supported: a convolution needs"));
-    EXPECT_THAT(error_of(R"("conv_kernel_size":3,"conv_groups":2)"), HasSubstr("conv_groups = 2 is not supported"));
+    EXPECT_THAT(position_error_of(R"("conv_kernel_size":4)"), HasSubstr("conv_kernel_size = 4 is not supported: it must be odd"));
+    EXPECT_THAT(position_error_of(R"("conv_kernel_size":3)", 1), HasSubstr("conv_kernel_size = 3 is not supported: a convolution needs"));
+    EXPECT_THAT(position_error_of(R"("conv_kernel_size":3,"conv_groups":2)"), HasSubstr("conv_groups = 2 is not supported"));
 
-    EXPECT_THAT(error_of(R"("conv_kernel_size":3,"conv_act":"mish")"), HasSubstr("conv_act = \"mish\" is not supported"));
+    EXPECT_THAT(position_error_of(R"("conv_kernel_size":3,"conv_act":"mish")"), HasSubstr("conv_act = \"mish\" is not supported"));
 }
 
 // The numbers are those of transformers' make_log_bucket_position(distance, 256, 512).

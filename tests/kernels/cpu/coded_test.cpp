@@ -16,7 +16,7 @@ namespace lorry::kernels::testing {
 
 namespace {
 
-struct Shape {
+struct CodedShape {
     CodeKind kind;
     bool has_zeros;
     std::int64_t out_features, in_features, group;
@@ -25,7 +25,7 @@ struct Shape {
 
 // A weight drawn from a seed, as codes and as the numbers that they mean.
 struct Drawn {
-    Drawn(const Shape& shape, std::uint64_t seed) : out_features(shape.out_features), in_features(shape.in_features) {
+    Drawn(const CodedShape& shape, std::uint64_t seed) : out_features(shape.out_features), in_features(shape.in_features) {
         std::mt19937_64 random(seed);
         const auto number = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
         part.kind = shape.kind;
@@ -119,9 +119,9 @@ TEST_P(CodedWeights, MultiplyAsTheWeightsThatTheyDecodeTo) {
     const auto backend = make_cpu_backend({.threads = 2, .isa = isa, .storage = {.weights = weights}});
     // Where bfloat16 is widened, codes decode to float32, which numbers in bfloat16 do not keep.
     const auto exact = make_cpu_backend({.threads = 2, .isa = isa, .storage = {.weights = Format::float32}});
-    for (const Shape& shape : {Shape{CodeKind::table, false, 70, 48, 16}, Shape{CodeKind::table, true, 96, 65, 32},
-                               Shape{CodeKind::table, true, 50, 64, 8, false}, Shape{CodeKind::integer, false, 48, 33, 33},
-                               Shape{CodeKind::integer, true, 64, 40, 5}, Shape{CodeKind::e4m3, false, 34, 70, 64}}) {
+    for (const CodedShape& shape : {CodedShape{CodeKind::table, false, 70, 48, 16}, CodedShape{CodeKind::table, true, 96, 65, 32},
+                                    CodedShape{CodeKind::table, true, 50, 64, 8, false}, CodedShape{CodeKind::integer, false, 48, 33, 33},
+                                    CodedShape{CodeKind::integer, true, 64, 40, 5}, CodedShape{CodeKind::e4m3, false, 34, 70, 64}}) {
         for (const bool gated : {false, true}) {
             const Drawn first(shape, 5);
             const Drawn second(shape, 6);
