@@ -23,7 +23,7 @@ struct Call {
 // Why a call is not run.
 struct CallRefusal {
     enum class Kind : std::uint8_t {
-        full,         // too many calls wait
+        full,         // too many calls wait or run
         unavailable,  // nothing can run it at the moment
     };
     Kind kind = Kind::full;

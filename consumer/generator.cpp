@@ -67,7 +67,9 @@ void Generator::step() {
     const Clock::time_point now = Clock::now();
     if (now >= next_tending_) {
         next_tending_ = now + tending_interval;
+        const std::size_t before = active_.size();
         tend(now);
+        if (active_.size() != before) observer_.on_step(engine_.stats());
     }
     if (!engine_.has_work()) return;
     if (!engine_.step(output_)) engine_.wait_for_adapters(adapter_wait);

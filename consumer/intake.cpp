@@ -24,7 +24,7 @@ std::optional<schema::JobError> error_of_model(const schema::Job& job, const Mod
                 .param = "model",
                 .message = "'" + job.model +
                            "' is neither the base model nor a known adapter: a worker knows those that `lorry adapters add` registered, "
-                           "`lorry run` the sub-folders of its --adapters"};
+                           "`lorry run` and `lorry up` the sub-folders of their --adapters"};
         case ModelName::Kind::refused:
             return schema::JobError{.code = schema::ErrorCode::adapter_refused, .param = "model", .message = model.refusal};
         case ModelName::Kind::not_yet: break;

@@ -281,8 +281,9 @@ Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat)
     if (!chat.continued) return *text;
     auto continued = continued_text(*text, *chat.continued);
     if (continued) return std::move(*continued);
-    return unexpected(error_at(ErrorCode::chat_template_failed, "continue_final_message",
-                               "the chat template changes the text of the last message, so that an answer cannot go on with it"));
+    return unexpected(error_at(
+        ErrorCode::chat_template_failed, "continue_final_message",
+        "the chat template changes the text of the last message, so the answer cannot continue it; leave 'continue_final_message' out"));
 }
 
 // To a text, the job may add special tokens, or none; of a prompt that is too long, it may keep the end.

@@ -44,7 +44,7 @@ struct Drawing {
     std::vector<kernels::TokenBias> logit_bias;
     std::vector<TokenId> end_tokens;         // end the text when drawn; part of it only if sampling.include_stop_text
     std::shared_ptr<const Grammar> grammar;  // which tokens may be drawn, and when the text is complete; null: any, and never
-    // As kernels::SampleRow::allowed, for all draws. Set if there is a grammar and a thought, or if there are bad words.
+    // As kernels::SampleRow::allowed, for all draws. Set with allowed_token_ids, with bad words, or with a grammar and a thought.
     std::vector<std::uint32_t> allowed;
     std::vector<std::vector<TokenId>> bad_words;  // each of at least two tokens, the last of which is not drawn after the others
     std::optional<Thinking> thinking;             // nullopt: the model does not think

@@ -63,8 +63,8 @@ Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash
     if (!draws()) return;
     detokenizer_.prime(tokens);
     const bool may_think = thought_ && thought_->state() != ThoughtState::answering;
-    if (request_.drawing->grammar == nullptr || may_think) return;
-    begin_answer();
+    if (request_.drawing->grammar != nullptr && !may_think) begin_answer();
+    end_thought_in_time();
     has_answered_ = append_forced();
 }
 
@@ -103,7 +103,7 @@ std::int64_t Sequence::reusable_tokens() const {
 SequenceView Sequence::view() const {
     SequenceView view;
     view.known = known();
-    // A token that a queued step draws is computed next, unless it reaches max_tokens. What may follow it must not depend on it.
+    // A token that a queued step draws is computed next, unless it reaches max_tokens or decides which tokens may follow it.
     const bool goes_on = std::ssize(output()) + queued.draws < request_.max_tokens;
     if (goes_on && !request_.drawing->depends_on_drawn()) view.known += queued.draws;
     view.computed = launched();
@@ -131,22 +131,25 @@ void Sequence::fail_structure(const std::string& why) {
     fail(schema::ErrorCode::invalid_structure, "the answer could not go on as its structure demands: " + why + "; simplify the structure");
 }
 
-std::optional<TokenId> Sequence::forced_token() const {
-    if (is_forced()) return forced_.tokens[forced_taken_];
-    if (!thinks()) return std::nullopt;
+// Once a thought has used up its budget, the mark that ends it is forced.
+void Sequence::end_thought_in_time() {
+    if (!thinks() || is_thought_ended_) return;
     const Thinking& thinking = *request_.drawing->thinking;
-    if (!thinking.budget || (end_mark_taken_ == 0 && std::ssize(output()) - thought_begin_ < *thinking.budget)) return std::nullopt;
-    return end_mark_taken_ < thinking.end_tokens.size() ? std::optional(thinking.end_tokens[end_mark_taken_]) : std::nullopt;
+    if (!thinking.budget || std::ssize(output()) - thought_begin_ < *thinking.budget) return;
+    is_thought_ended_ = true;
+    forced_ = {.tokens = thinking.end_tokens, .complete = false};
+    forced_taken_ = 0;
 }
 
 std::span<const std::uint32_t> Sequence::allowed_tokens() {
     const Drawing& drawing = *request_.drawing;
-    if (const auto forced = forced_token()) {
+    if (is_forced()) {
         allowed_.clear();
-        set_bit(allowed_, *forced, true);
+        set_bit(allowed_, forced_.tokens[forced_taken_], true);
         return allowed_;
     }
     if (!drawing.depends_on_drawn()) return drawing.allowed;
+    if (drawing.allowed.empty() && answer_) return allowed_by_grammar();
     allowed_ = drawing.allowed;
     if (drawing.grammar != nullptr && !allow_by_grammar()) return {};
     leave_out_bad_words();
@@ -157,7 +160,15 @@ std::span<const std::uint32_t> Sequence::allowed_tokens() {
 
 void Sequence::fail_allowed() {
     fail(schema::ErrorCode::invalid_value,
-         "no token may be drawn: what 'bad_words' and 'allowed_token_ids' leave does not fit the answer so far; allow more");
+         "no token may be drawn: 'bad_words', 'allowed_token_ids' and the answer's structure together leave none; relax one of them");
+}
+
+// Empty if the grammar failed.
+std::span<const std::uint32_t> Sequence::allowed_by_grammar() {
+    const auto allowed = answer_->allowed();
+    if (allowed) return *allowed;
+    fail_structure(allowed.error());
+    return {};
 }
 
 // False if the grammar failed.
@@ -168,18 +179,15 @@ bool Sequence::allow_by_grammar() {
         return true;
     }
     if (!answer_) answer_ = drawing.grammar->begin();
-    const auto allowed = answer_->allowed();
-    if (!allowed) {
-        fail_structure(allowed.error());
-        return false;
-    }
+    const auto allowed = allowed_by_grammar();
+    if (result.error) return false;
     const bool may_think = thought_ && output().empty() && thought_->state() == ThoughtState::undecided && drawing.thinking->start_token;
     const bool thought_allowed = may_think && (drawing.allowed.empty() || has_bit(drawing.allowed, *drawing.thinking->start_token));
     if (allowed_.empty()) {
-        allowed_.assign(allowed->begin(), allowed->end());
+        allowed_.assign(allowed.begin(), allowed.end());
     } else {
-        allowed_.resize(std::min(allowed_.size(), allowed->size()));
-        for (std::size_t i = 0; i < allowed_.size(); ++i) allowed_[i] &= (*allowed)[i];
+        allowed_.resize(std::min(allowed_.size(), allowed.size()));
+        for (std::size_t i = 0; i < allowed_.size(); ++i) allowed_[i] &= allowed[i];
     }
     if (thought_allowed) set_bit(allowed_, *drawing.thinking->start_token, true);
     return true;
@@ -199,7 +207,7 @@ void Sequence::begin_answer() {
     force();
 }
 
-// Asks the grammar which tokens must come next. With bad words each token is looked at in its turn.
+// Asks the grammar which tokens must come next. With bad words none is forced: each draw is checked against them.
 void Sequence::force() {
     const Drawing& drawing = *request_.drawing;
     if (!drawing.bad_words.empty()) return;
@@ -214,10 +222,6 @@ void Sequence::force() {
 // True if nothing may follow the token, which is no end token, or if the grammar failed.
 bool Sequence::complete_answer(TokenId token) {
     if (!answer_) return false;
-    if (is_forced()) {
-        ++forced_taken_;
-        return forced_.complete && !is_forced();
-    }
     const auto complete = answer_->accept(token);
     if (!complete) fail_structure(complete.error());
     if (complete.value_or(true)) return true;
@@ -228,33 +232,36 @@ bool Sequence::complete_answer(TokenId token) {
 // True if a stop text is complete. There are none in a thought.
 bool Sequence::push_text(const std::string& text) {
     characters_ += schema::count_characters(text);
-    const bool armed = std::ssize(output()) > request_.drawing->sampling.min_tokens && !thinks();
+    bool is_answer = true;  // no part of the text is of a thought, or may be
     if (thought_ && thought_->state() != ThoughtState::answering) {
         const bool was_thinking = thinks();
         const ThoughtReader::Parts parts = thought_->push(text);
+        is_answer = thought_->state() == ThoughtState::answering && !was_thinking && parts.thought.empty();
         if (thinks() && !was_thinking) thought_begin_ = std::ssize(output());
         const bool thought_ended = thought_->state() == ThoughtState::answering && (was_thinking || !parts.thought.empty());
         if (thinks() || thought_ended) result.thought_tokens = std::ssize(output());
         if (thought_ended && !parts.answer.empty() && request_.drawing->grammar != nullptr) {
             fail(schema::ErrorCode::invalid_structure,
-                 "the token that ended the thought began the answer, which its structure then could not hold; leave the structure out");
+                 "one token ended the thought and began the answer, so the structure could not apply to it; leave the structure out");
         }
     }
-    return matcher_.push(text, armed);
+    return matcher_.push(text, is_answer && std::ssize(output()) > request_.drawing->sampling.min_tokens);
 }
 
 // Appends a token that was drawn or forced. True if the sequence has ended.
 bool Sequence::append(TokenId token) {
     const Drawing& drawing = *request_.drawing;
     const bool was_thinking = thinks();
-    if (was_thinking && forced_token()) ++end_mark_taken_;
+    const bool was_forced = is_forced();
+    if (was_forced) ++forced_taken_;
     const bool starts_thought =
         thought_ && thought_->state() == ThoughtState::undecided && output().empty() && drawing.thinking->start_token == token;
     tokens.push_back(token);
 
     // Until min_tokens are drawn, end tokens are banned, unless a grammar allows nothing else.
     const bool is_end_token = std::ranges::find(drawing.end_tokens, token) != drawing.end_tokens.end();
-    const bool is_complete = !is_end_token && !was_thinking && !starts_thought && complete_answer(token);
+    const bool is_answer = !is_end_token && !was_thinking && !starts_thought;
+    const bool is_complete = is_answer && (was_forced ? forced_.complete && !is_forced() : complete_answer(token));
     if (is_end_token || is_complete) result.finish = FinishReason::stop;
     if (!is_end_token || drawing.sampling.include_stop_text) {
         std::string text = detokenizer_.push(token);
@@ -268,10 +275,11 @@ bool Sequence::append(TokenId token) {
     const bool ended = is_end_token || is_complete || std::ssize(output()) >= request_.max_tokens;
     if (ended && push_text(detokenizer_.finish())) result.finish = FinishReason::stop;
     if (!ended && was_thinking && !thinks() && drawing.grammar != nullptr && !result.error) begin_answer();
+    end_thought_in_time();
     return ended;
 }
 
-// Appends the tokens that the grammar forces. True if the sequence has ended.
+// Appends the tokens that are forced. True if the sequence has ended.
 bool Sequence::append_forced() {
     if (!force_together_) return false;
     while (is_forced()) {

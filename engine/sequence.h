@@ -57,7 +57,7 @@ public:
     // all. Takes microseconds, or longer with a hostile grammar. Valid until the next call. Sets result.error if the grammar has become too
     // complex, or if no token may be drawn.
     std::span<const std::uint32_t> allowed_tokens();
-    // Appends a drawn token and those that the grammar forces after it. True if the sequence has ended.
+    // Appends a drawn token and those that are forced after it. True if the sequence has ended.
     bool accept(const kernels::SampleResult& drawn);
     // What became certain since the last call: text with its log-probabilities, and the prompt's scores.
     Delta take_delta(bool final);
@@ -85,10 +85,10 @@ public:
 private:
     bool append(TokenId token);
     bool append_forced();
-    // Whether the next token is one that the grammar forces.
+    // Whether the next token is known: the grammar forces it, or it is of the mark that ends a thought whose budget is used up.
     bool is_forced() const { return forced_taken_ < forced_.tokens.size(); }
-    // The next token if it is that one, or one of the mark that ends a thought whose budget is used up.
-    std::optional<TokenId> forced_token() const;
+    void end_thought_in_time();
+    std::span<const std::uint32_t> allowed_by_grammar();
     void begin_answer();
     void force();
     bool complete_answer(TokenId token);
@@ -111,14 +111,14 @@ private:
     Detokenizer detokenizer_;
     StopMatcher matcher_;
     std::optional<Grammar::Answer> answer_;  // if there is a grammar, from where the answer begins
-    Grammar::Answer::Forced forced_;         // by the grammar after the last token
+    Grammar::Answer::Forced forced_;         // after the last token that was drawn
     std::size_t forced_taken_ = 0;           // of forced_.tokens: those that were appended
     const bool force_together_;
     bool has_answered_ = false;           // nothing more is drawn
     std::vector<std::uint32_t> allowed_;  // what allowed_tokens() returns
     std::optional<ThoughtReader> thought_;
     std::int64_t thought_begin_ = 0;        // index of the thought's first token in output(), if thinks()
-    std::size_t end_mark_taken_ = 0;        // of the tokens of the thought's end mark: those that were forced
+    bool is_thought_ended_ = false;         // by its budget
     std::int64_t characters_ = 0;           // of the text of the drawn tokens
     std::int64_t characters_streamed_ = 0;  // of these, handed out in deltas
     std::size_t logprobs_streamed_ = 0;

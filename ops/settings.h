@@ -264,7 +264,7 @@ public:
             {.key = "call_timeout",
              .scope = SettingScope::calls,
              .value = "TIME",
-             .help = "how long a call over HTTP may wait and run; then it is cancelled and answered with status 504",
+             .help = "how long a call over HTTP may wait and run; then it is cancelled and answered with status 504; 0: no limit",
              .more = "OpenAI's clients wait ten minutes as well."});
 
     // Kafka.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -88,6 +89,21 @@ const Json::Object* properties_of(const Json& schema) {
     return properties == nullptr || !properties->is_object() || properties->as_object()->empty() ? nullptr : properties->as_object();
 }
 
+// The keyword of an object's schema that lets it have members besides its properties.
+std::optional<std::string> keyword_of_others(const Json& schema) {
+    for (const char* keyword : {"allOf", "anyOf", "oneOf", "$ref", "patternProperties", "if"}) {
+        if (schema.find(keyword) != nullptr) return keyword;
+    }
+    const Json* additional = schema.find("additionalProperties");
+    if (additional != nullptr && additional->as_bool() != false) return "additionalProperties";
+    const Json* required = schema.find("required");
+    if (required == nullptr || !required->is_array()) return std::nullopt;
+    const Json& properties = *schema.find("properties");
+    const bool has_all = std::ranges::all_of(
+        *required->as_array(), [&](const Json& name) { return !name.is_string() || properties.find(*name.as_string()) != nullptr; });
+    return has_all ? std::nullopt : std::optional<std::string>("required");
+}
+
 engine::ParquetKind kind_of_property(const Json& schema) {
     const Json* type = schema.find("type");
     const std::string* name = type == nullptr ? nullptr : type->as_string();
@@ -105,7 +121,7 @@ Table::Table(TableOptions options, std::string_view header)
     for (const Column& column : results_) added_.push_back(options_.result_prefix + column.name);
     added_.push_back(options_.result_prefix + "error");
     if (const auto name = repeated(added_)) {
-        throw InputError(fmt::format("the schema has a property '{}', but a column of that name is added anyway: rename the property",
+        throw InputError(fmt::format("the schema has a property '{}', but Lorry adds a column with that name: rename the property",
                                      schema::shortened(*name)));
     }
     if (template_.columns().empty()) {
@@ -127,7 +143,13 @@ std::vector<Table::Column> Table::columns_of_results() const {
     if (options_.answer_schema && options_.spreads_objects) {
         const Json::Object* properties = properties_of(*options_.answer_schema);
         if (properties == nullptr) {
-            throw InputError("the schema has no 'properties', of which each would become a column: name them, or write JSON lines");
+            throw InputError("the schema has no 'properties' to make columns from: add them, or write the output as JSON lines");
+        }
+        if (const auto other = keyword_of_others(*options_.answer_schema)) {
+            throw InputError(
+                fmt::format("the schema's '{}' lets an answer have members that no column holds: describe all of them in "
+                            "'properties', or write the output as JSON lines",
+                            *other));
         }
         for (const auto& [name, schema] : *properties) columns.push_back({.name = name, .kind = kind_of_property(schema)});
     }
@@ -145,7 +167,7 @@ Table::Answer Table::answer_of(const Json& entry) const {
     const Json* finish = entry.find("finish_reason");
     const bool is_whole = finish != nullptr && finish->as_string() != nullptr && *finish->as_string() == "stop";
     const auto object = Json::parse(*text.as_string());
-    const bool fits = is_whole && object;
+    const bool fits = is_whole && object && object->is_object();
     if (!fits)
         answer.error = "the answer was cut off before it matched the schema: raise --max-tokens, or bound the schema's strings and arrays";
     if (!options_.spreads_objects) {

@@ -12,11 +12,11 @@ constexpr std::chrono::milliseconds full_pause{5};  // of a pipeline that has no
 constexpr CallRefusal stopped{.kind = CallRefusal::Kind::unavailable, .retry_after = std::chrono::seconds(5)};
 
 schema::JobRecord record_of(Call call, std::int64_t offset) {
-    // The body was parsed by the caller as one JSON object, so it cannot add members here.
+    // The body is one JSON object, so it cannot add members here.
     std::string value = fmt::format(R"({{"custom_id":{},"method":"POST","url":{},"body":{}}})", schema::Json(call.id).dump(),
                                     schema::Json(call.url).dump(), call.body);
     schema::JobRecord record{.source = {.topic = topic, .partition = 0, .offset = offset},
-                             .key = std::nullopt,
+                             .key = call.id,
                              .value = std::move(value),
                              .headers = {},
                              .timestamp = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now())};
@@ -76,10 +76,13 @@ void MemoryCalls::close(RevocationHandler& handler, Clock::time_point deadline) 
 }
 
 void MemoryCalls::publish(Outcome outcome) {
-    const auto* completion = std::get_if<schema::Completion>(&outcome.record);
-    CHECK(completion != nullptr, "a job with an id is no dead letter");
     ++uncommitted_;
-    end(completion->custom_id, end_of(*completion));
+    if (const auto* letter = std::get_if<schema::DeadLetter>(&outcome.record)) {
+        end(letter->key.value(), CallResult{.status = letter->error.status_code(), .body = schema::error_body(letter->error).dump()});
+        return;
+    }
+    const auto& completion = std::get<schema::Completion>(outcome.record);
+    end(completion.custom_id, end_of(completion));
 }
 
 void MemoryCalls::publish(const schema::Chunk& chunk) {

@@ -47,13 +47,14 @@ void AdaptedOps::project(const ProjectCall& call) {
     add_changes(call);
 }
 
-// What the outputs are added to is divided by the scales that add_changes multiplies to the sums. So rows with and without scales share one
-// pass over the base's weight.
+// add_changes multiplies the sums by the adapters' scales, so this first divides what the outputs are added to by them. Rows with and
+// without scales then share one pass over the base's weight.
 void AdaptedOps::divide_by_scales(const ProjectCall& call) {
     bias_groups_.clear();
     for (const AdapterRows& group : call.site.adapters) {
         const AdapterProjection* change = call.site.change_of(*group.adapter, call.projection);
         if (change == nullptr || change->scale.empty()) continue;
+        CHECK(!change->inverse_scale.empty(), "projections that add to the residual have both");
         bias_groups_.push_back({.row_begin = group.row_begin, .row_count = group.row_count, .scale = change->inverse_scale, .bias = {}});
     }
     if (!bias_groups_.empty()) backend_.group_bias({.out = call.out, .groups = bias_groups_});

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "engine/model/adapter_config.h"
@@ -203,31 +204,31 @@ private:
 
     // One vector for each whole projection.
     void pack_scales(const AdapterMatch& match) {
-        std::vector<std::vector<float>> scales(projections_.size());
+        std::map<std::size_t, std::vector<float>> scales;  // by index_of()
+        std::set<std::size_t> adding;                      // of these, those that may add to the residual
         for (const LoraMatch& lora : match.loras) {
             if (lora.magnitude == nullptr) continue;
             const LinearModule& module = *lora.module;
+            if (module.projection == Projection::output || module.projection == Projection::down) adding.insert(index_of(module));
             auto& scale = scales[index_of(module)];
             scale.resize(static_cast<std::size_t>(module.projection_out), 1.0F);
             const std::vector<float> values = in_projection_order(model_.config(), module, lora.output_scales);
             std::ranges::copy(values, scale.begin() + static_cast<std::ptrdiff_t>(module.out_begin));
         }
-        for (std::size_t i = 0; i < scales.size(); ++i) {
-            if (scales[i].empty()) continue;
-            const auto projection = static_cast<Projection>(i % projections);
-            if (projection == Projection::output || projection == Projection::down) {
+        for (auto& [i, scale] : scales) {
+            if (adding.contains(i)) {
                 std::vector<float> inverse;
-                for (float& scale : scales[i]) {
-                    scale = away_from_zero(scale);
-                    inverse.push_back(1.0F / scale);
+                for (float& value : scale) {
+                    value = away_from_zero(value);
+                    inverse.push_back(1.0F / value);
                 }
                 projections_[i]->inverse_scale = vectors_.add(inverse);
             }
-            projections_[i]->scale = vectors_.add(scales[i]);
+            projections_[i]->scale = vectors_.add(scale);
         }
     }
 
-    // A smaller scale adds less to a residual than its rounding, and the residual divided by it could be infinite.
+    // A smaller scale changes a residual by less than its rounding error, and dividing the residual by it could overflow.
     static float away_from_zero(float scale) {
         constexpr float least = 0x1p-40F;
         return std::abs(scale) < least ? std::copysign(least, scale) : scale;
@@ -394,8 +395,8 @@ public:
             const Tensor* const weight = lora.base_weight != nullptr ? lora.base_weight : base_weight_of(model_, lora.module->path);
             if (weight == nullptr) {
                 return unexpected(
-                    fmt::format("adapter_config.json: use_dora: the base model's {} is in codes ({}), and magnitudes need its "
-                                "numbers; use the full-precision checkpoint, with --quantize if memory is short",
+                    fmt::format("adapter_config.json: use_dora: the base model's {} is quantized ({}), and magnitudes need its "
+                                "full-precision weights; use that checkpoint, with --quantize if memory is short",
                                 lora.module->path, model_.config().quantized->name));
             }
             const MergedWeight sums{

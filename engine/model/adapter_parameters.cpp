@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
 
 namespace lorry::engine {
 namespace {
@@ -74,12 +75,12 @@ std::vector<Tensor> split_parameter_updates(std::vector<Tensor> tensors, const M
     if (!model.experts) return tensors;
     const std::int64_t experts = model.experts->count;
     std::vector<Tensor> out;
-    std::vector<std::string> split;
+    std::set<std::string> split;
     for (const Tensor& tensor : tensors) {
         const auto pair = pair_of(tensors, tensor, model);
         if (!pair) continue;
-        split.push_back(pair->a.name);
-        split.push_back(pair->b.name);
+        split.insert(pair->a.name);
+        split.insert(pair->b.name);
         Tensor a_of_all = pair->a;
         a_of_all.shape.insert(a_of_all.shape.begin(), experts);
         a_of_all.shape[1] /= experts;
@@ -93,7 +94,7 @@ std::vector<Tensor> split_parameter_updates(std::vector<Tensor> tensors, const M
             out.back().name = path + std::string(b_end);
         }
     }
-    std::erase_if(tensors, [&](const Tensor& tensor) { return std::ranges::find(split, tensor.name) != split.end(); });
+    std::erase_if(tensors, [&](const Tensor& tensor) { return split.contains(tensor.name); });
     std::ranges::move(tensors, std::back_inserter(out));
     std::ranges::sort(out, {}, &Tensor::name);
     return out;

@@ -143,6 +143,10 @@ constexpr std::array<std::int64_t, 8> awq_order = {0, 2, 4, 6, 1, 3, 5, 7};
 
 void find_awq(const CodedSource& source, const ModuleTensors& tensors, CodedModule& module) {
     const std::int64_t groups = groups_of(module.in_features, source.config.group_size);
+    if (module.out_features % 8 != 0) {
+        throw std::runtime_error(fmt::format("{}: AWQ packs 8 outputs in a word, and this module has {}; use the full-precision checkpoint",
+                                             module.path, module.out_features));
+    }
     module.tensors = {&tensors.need("qweight", words, {module.in_features, module.out_features / 8}),
                       &tensors.need("scales", {}, {groups, module.out_features})};
     if (source.config.has_zeros) module.tensors.push_back(&tensors.need("qzeros", words, {groups, module.out_features / 8}));
@@ -376,7 +380,7 @@ void read_int8(const CodedSource& source, const ModuleTensors&, const CodedModul
     for (float& scale : weight.scales) scale /= 127.0F;
 }
 
-struct Reader {
+struct CodeReader {
     CodeFormat format;
     // The tensor of codes that a quantized module has.
     const char* codes;
@@ -384,18 +388,18 @@ struct Reader {
     void (*read)(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight);
 };
 constexpr std::array readers = {
-    Reader{CodeFormat::gptq, "qweight", find_gptq, read_gptq},
-    Reader{CodeFormat::awq, "qweight", find_awq, read_awq},
-    Reader{CodeFormat::packed_integers, "weight_packed", find_packed, read_packed},
-    Reader{CodeFormat::integers, "weight", find_bytes, read_bytes},
-    Reader{CodeFormat::fp8, "weight", find_bytes, read_bytes},
-    Reader{CodeFormat::fp8_blocks, "weight", find_bytes, read_bytes},
-    Reader{CodeFormat::bitsandbytes_int8, "weight", find_int8, read_int8},
-    Reader{CodeFormat::bitsandbytes_4bit, "weight", find_blocks, read_blocks},
+    CodeReader{CodeFormat::gptq, "qweight", find_gptq, read_gptq},
+    CodeReader{CodeFormat::awq, "qweight", find_awq, read_awq},
+    CodeReader{CodeFormat::packed_integers, "weight_packed", find_packed, read_packed},
+    CodeReader{CodeFormat::integers, "weight", find_bytes, read_bytes},
+    CodeReader{CodeFormat::fp8, "weight", find_bytes, read_bytes},
+    CodeReader{CodeFormat::fp8_blocks, "weight", find_bytes, read_bytes},
+    CodeReader{CodeFormat::bitsandbytes_int8, "weight", find_int8, read_int8},
+    CodeReader{CodeFormat::bitsandbytes_4bit, "weight", find_blocks, read_blocks},
 };
 
-const Reader& reader_of(CodeFormat format) {
-    const auto* const row = std::ranges::find(readers, format, &Reader::format);
+const CodeReader& reader_of(CodeFormat format) {
+    const auto* const row = std::ranges::find(readers, format, &CodeReader::format);
     CHECK(row != readers.end(), "every format of codes has a reader");
     return *row;
 }
@@ -404,7 +408,7 @@ const Reader& reader_of(CodeFormat format) {
 
 std::optional<CodedModule> CodedSource::find(const std::string& path, std::int64_t out_features, std::int64_t in_features) const {
     const ModuleTensors tensors(*this, path);
-    const Reader& reader = reader_of(config.format);
+    const CodeReader& reader = reader_of(config.format);
     const Tensor* const plain = tensors.find("weight");
     const Tensor* const codes = tensors.find(reader.codes);
     if (plain != nullptr && plain->format && (codes == nullptr || codes == plain)) return std::nullopt;

@@ -56,7 +56,10 @@ public:
             window_rope_.emplace(of_windows, backend, rows_max);
         }
         if (pools_) readout_.emplace(parts_, backend, rows_max);
-        if (config().experts) mixture_.emplace(config(), ops_, backend, rows_max);
+        if (config().experts) {
+            CHECK(adds_directly() && !config().is_parallel, "experts add to the residual without norm or scale");
+            mixture_.emplace(config(), ops_, backend, rows_max);
+        }
         if (config().disentangled) disentangled_.emplace(parts_, ops_, backend, rows_max);
     }
 

@@ -65,7 +65,6 @@ constexpr std::array refusals = {
 };
 
 constexpr std::int64_t layers_max = 4096;
-constexpr std::int64_t experts_max = 4096;
 constexpr std::int64_t all_experts_max = 65536;
 
 const FamilyTraits& family_of(const Section& config) {
@@ -431,7 +430,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.quantized = read_quantized_config(config);
     if (out.quantized && out.experts) {
         config.refuse("quantization_config",
-                      "mixtures of experts are not read from codes yet: use the full-precision checkpoint, with "
+                      "quantized mixtures of experts are not supported yet: use the full-precision checkpoint, with "
                       "--quantize if memory is short");
     }
 

@@ -32,6 +32,9 @@ struct Renamed {
     const char* to;
 };
 
+// Of a layer.
+inline constexpr std::int64_t experts_max = 4096;
+
 // The modules of a mixture of experts in place of a layer's MLP, relative to the layer. Each expert has modules of its own here and in the
 // files of most releases. transformers 5 has the experts' weights in one tensor for gate and up, NEWER.experts.gate_up_proj
 // [experts, gate | up, hidden], and one for down: a checkpoint's tensors are cut into those of each expert.

@@ -294,7 +294,7 @@ void split_alternating(Tensor tensor, const std::string& list, std::string_view 
     for (const char* module : {"gate_up_proj", "down_proj"}) {
         const bool is_weight = rest == fmt::format("experts.{}", module) && tensor.shape.size() == 3;
         const bool is_bias = rest == fmt::format("experts.{}_bias", module) && tensor.shape.size() == 2;
-        if ((!is_weight && !is_bias) || tensor.begin == tensor.end) continue;
+        if ((!is_weight && !is_bias) || tensor.begin == tensor.end || tensor.shape[0] > experts_max) continue;
         for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
             out.push_back(part_of(tensor, expert, 0, 1));
             out.back().name = fmt::format("{}.{}.{}.{}", list, expert, module, is_weight ? "weight" : "bias");
@@ -320,7 +320,7 @@ void split_experts(std::vector<Tensor>& tensors, const ExpertNames& names) {
         if (rest == "gate.weight") tensor.name = fmt::format("{}{}.weight", start, names.router);
         const bool is_gate_up = rest == "experts.gate_up_proj";
         const bool is_whole = (is_gate_up || rest == "experts.down_proj") && tensor.shape.size() == 3 && tensor.begin != tensor.end &&
-                              (!is_gate_up || tensor.shape[1] % 2 == 0);
+                              tensor.shape[0] <= experts_max && (!is_gate_up || tensor.shape[1] % 2 == 0);
         if (!is_whole) {
             out.push_back(std::move(tensor));
             continue;

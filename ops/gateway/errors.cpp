@@ -16,7 +16,8 @@ constexpr const char* wrong = "invalid_request_error";
 constexpr const char* failing = "server_error";
 
 constexpr std::array rows = {
-    GatewayError{400, "bad_request", wrong, "The request is not HTTP/1.1, or its header is not allowed. The message says what is wrong."},
+    GatewayError{400, "bad_request", wrong,
+                 "The request breaks HTTP/1.1, or has a field or body that it may not have. The message says which."},
     GatewayError{403, "host_not_allowed", wrong,
                  "The field `Host` names another machine: perhaps a page in a browser sent the request. Use an address or `localhost`."},
     GatewayError{404, "unknown_url", wrong, "There is nothing at this url. Use one of those that the message names."},
@@ -27,7 +28,8 @@ constexpr std::array rows = {
                  "The body is not sent as plain JSON. Send `Content-Type: application/json`, uncompressed."},
     GatewayError{417, "expectation_failed", wrong, "`Expect` has another value than `100-continue`. Leave the field out."},
     GatewayError{429, "too_many_calls", "rate_limit_error",
-                 "More calls wait than are allowed. Send the call again after the seconds that `Retry-After` gives."},
+                 "Too many calls wait or run (`calls_max`), or their bodies are too large. Send the call again after the seconds that "
+                 "`Retry-After` gives."},
     GatewayError{431, "header_too_large", wrong, "The header has too many bytes. Send fewer or shorter fields."},
     GatewayError{500, "internal_error", failing, "The gateway could not make this answer. Its log says why."},
     GatewayError{501, "unsupported_encoding", wrong, "The body is sent in a transfer encoding other than `chunked`. Use `chunked`."},

@@ -39,7 +39,7 @@ HttpAnswer with_retry(HttpAnswer answer, std::chrono::seconds after) {
 HttpAnswer answer_of(const consumer::CallRefusal& refusal) {
     switch (refusal.kind) {
         case consumer::CallRefusal::Kind::full:
-            return with_retry(gateway_error(429, "too many calls wait: send this one again later"), refusal.retry_after);
+            return with_retry(gateway_error(429, "too many calls wait or run: send this one again later"), refusal.retry_after);
         case consumer::CallRefusal::Kind::unavailable:
             return with_retry(gateway_error(503, "nothing can run this call at the moment: send it again later"), refusal.retry_after);
     }
@@ -101,8 +101,8 @@ std::optional<HttpAnswer> Gateway::refuse(const HttpRequest& request) {
 }
 
 std::optional<HttpAnswer> Gateway::find_fault(const HttpRequest& request) const {
-    if (request.count("host") != 1) return gateway_error(400, "a request has one field Host");
-    // A page in a browser can make its own name mean this machine, and send requests that the browser takes for its own.
+    if (request.count("host") != 1) return gateway_error(400, "send exactly one field Host");
+    // DNS rebinding: a page in a browser can make its own name mean this machine, and its requests count as same-origin.
     if (!is_known_host(*request.field("host"), options_.host))
         return gateway_error(403, "the field Host has to be an address or localhost: use one of them in the url");
     const auto route = route_of(request.method, request.target);
@@ -177,7 +177,7 @@ void Gateway::start_call(HttpRequestId request, RequestReport report, const Call
     CHECK(is_new, "ids are counted");
     call_of_.emplace(request, id);
     const auto refused =
-        backend_.submit({.id = id, .url = std::string(schema::row_of(route.endpoint).url), .body = std::move(body), .tenant = {}}, *this);
+        backend_.submit({.id = id, .url = std::string(schema::row_of(route.endpoint).url), .body = parsed->dump(), .tenant = {}}, *this);
     if (refused) finish(call, answer_of(*refused));
 }
 

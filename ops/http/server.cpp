@@ -317,11 +317,12 @@ std::optional<HttpAnswer> HttpServer::State::refusal_of(const beast::error_code&
         return handler.refusal(431, fmt::format("A request's header may have {} bytes.", limits.header_bytes));
     if (error) return handler.refusal(400, fmt::format("This is not an HTTP/1.1 request: {}.", error.message()));
     if (auto refused = handler.refuse(request)) return refused;
-    if (request.count("transfer-encoding") > 0 && !parser.chunked())
-        return handler.refusal(501, "The only transfer encoding that is understood is chunked.");
+    const std::string* encoding = request.field("transfer-encoding");
+    if (encoding != nullptr && (request.count("transfer-encoding") > 1 || small_letters(*encoding) != "chunked"))
+        return handler.refusal(501, "Use the transfer encoding chunked; no other is supported.");
     const std::string* expected = request.field("expect");
     if (expected != nullptr && small_letters(*expected) != "100-continue")
-        return handler.refusal(417, "The only expectation that is understood is 100-continue.");
+        return handler.refusal(417, "Leave Expect out, or send 100-continue; nothing else is supported.");
     const std::size_t bytes = parser.content_length() ? static_cast<std::size_t>(*parser.content_length()) : 0;
     if (bytes > limits.body_bytes) return handler.refusal(413, fmt::format("A request's body may have {} bytes.", limits.body_bytes));
     return std::nullopt;
@@ -539,7 +540,8 @@ void HttpServer::begin(HttpRequestId id, HttpAnswer begin) {
 void HttpServer::write(HttpRequestId id, std::string_view bytes) {
     const std::size_t most = state_->limits.unsent_bytes;
     state_->change(id, [&](Exchange& exchange) {
-        if (exchange.unsent.size() + bytes.size() > most) exchange.drop();
+        // A single part may be larger.
+        if (!exchange.unsent.empty() && exchange.unsent.size() + bytes.size() > most) exchange.drop();
         if (!exchange.is_dropped) exchange.unsent += bytes;
     });
 }

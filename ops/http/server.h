@@ -100,7 +100,7 @@ public:
     // On the network's thread. They do nothing for a request whose connection has ended.
     void answer(HttpRequestId id, HttpAnswer answer);
     // A streamed answer: status and fields of `begin`, whose body is not sent; parts; and the end. The parts wait for the client in memory,
-    // limits.unsent_bytes at most: the connection of a client that reads more slowly is closed.
+    // limits.unsent_bytes at most, or one part: the connection of a client that reads more slowly is closed.
     void begin(HttpRequestId id, HttpAnswer begin);
     void write(HttpRequestId id, std::string_view bytes);
     void end(HttpRequestId id);

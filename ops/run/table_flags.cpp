@@ -178,6 +178,7 @@ void TableFlags::check() const {
     if (!choices_.empty() && (max_tokens_ || temperature_ > 0.0)) {
         throw UsageError("--choices takes the most probable label and draws no tokens: leave --max-tokens and --temperature out");
     }
+    if (!choices_.empty() && !schema_.empty()) throw UsageError("--schema and --choices exclude each other: give one of them");
     if (truncates_ && stride_) throw UsageError("--truncate cuts texts that are too long, --stride reads them whole: give one of them");
     for (const RowTaskRow& row : consumer::row_tasks()) {
         if (!task_.empty() && row.name == task_) check_flags_of(row);
@@ -243,16 +244,25 @@ std::vector<std::string> TableFlags::read_choices() const {
     return labels;
 }
 
-std::optional<schema::Json> TableFlags::read_schema() const {
+// Where an answer's members become columns, it has no others than those of the schema, unless the schema says so.
+std::optional<schema::Json> TableFlags::read_schema(bool spreads) const {
     if (schema_.empty()) return std::nullopt;
     auto read = schema::Json::parse(read_file("--schema", schema_));
     if (!read) throw UsageError(fmt::format("--schema {}: the file is not JSON: {}", schema_, read.error()));
     if (!read->is_object()) throw UsageError(fmt::format("--schema {}: a schema is a JSON object, not {}", schema_, read->kind()));
+    const schema::Json* type = read->find("type");
+    if (type == nullptr || !type->is_string() || *type->as_string() != "object") {
+        throw UsageError(fmt::format(
+            "--schema {}: the schema must say that an answer is an object: give it the member \"type\": \"object\"{}", schema_,
+            read->find("schema") != nullptr || read->find("json_schema") != nullptr ? "; this file has a schema inside, give only that"
+                                                                                    : ""));
+    }
+    if (spreads && read->find("additionalProperties") == nullptr) read->set("additionalProperties", false);
     return std::move(*read);
 }
 
 // Of each job's body, those that flags set.
-schema::Json::Object TableFlags::fields() const {
+schema::Json::Object TableFlags::fields(std::optional<schema::Json> answer_schema) const {
     schema::Json::Object fields;
     if (dimensions_) fields.emplace_back("dimensions", *dimensions_);
     if (!prompt_name_.empty()) fields.emplace_back("prompt_name", prompt_name_);
@@ -261,9 +271,9 @@ schema::Json::Object TableFlags::fields() const {
     if (!aggregation_.empty()) fields.emplace_back("aggregation_strategy", aggregation_);
     if (stride_) fields.emplace_back("stride", *stride_);
     if (truncates_) fields.emplace_back("truncate_prompt_tokens", -1);
-    if (auto read = read_schema()) {
+    if (answer_schema) {
         using schema::Json;
-        Json named = Json::object({{"name", "row"}, {"schema", std::move(*read)}});
+        Json named = Json::object({{"name", "row"}, {"schema", std::move(*answer_schema)}});
         fields.emplace_back("response_format", Json::object({{"type", "json_schema"}, {"json_schema", std::move(named)}}));
     }
     return fields;
@@ -272,6 +282,7 @@ schema::Json::Object TableFlags::fields() const {
 consumer::TableOptions TableFlags::options_of(const MakeArgs& args, RowTask task) const {
     const bool converses = consumer::row_of(task).chat_endpoint.has_value();
     const bool chat = converses && (endpoint_.empty() ? engine::ChatTemplate::load(args.settings.model).has_value() : endpoint_ == "chat");
+    const auto answer_schema = read_schema(args.spreads_objects);
     consumer::TableOptions options{.task = task,
                                    .csv = args.format.records == RecordFormat::csv,
                                    .delimiter = args.format.delimiter,
@@ -289,9 +300,9 @@ consumer::TableOptions TableFlags::options_of(const MakeArgs& args, RowTask task
                                    .model_column = given(adapter_column_),
                                    .max_tokens = max_tokens_,
                                    .temperature = temperature_,
-                                   .answer_schema = read_schema(),
+                                   .answer_schema = answer_schema,
                                    .spreads_objects = args.spreads_objects,
-                                   .fields = fields(),
+                                   .fields = fields(answer_schema),
                                    .result_prefix = result_prefix_};
     if (!options.system.empty() && !chat) throw UsageError("--system needs --endpoint chat: plain prompts have no roles");
     return options;

@@ -68,8 +68,8 @@ private:
     consumer::ModelName model_of(const AdapterFolders& adapters) const;
     std::optional<std::string> error_of_task(consumer::RowTask task, const consumer::Table& table, const MakeArgs& args) const;
     std::vector<std::string> read_choices() const;
-    schema::Json::Object fields() const;
-    std::optional<schema::Json> read_schema() const;
+    schema::Json::Object fields(std::optional<schema::Json> answer_schema) const;
+    std::optional<schema::Json> read_schema(bool spreads) const;
     consumer::TableOptions options_of(const MakeArgs& args, consumer::RowTask task) const;
     consumer::RunIdentity identity_of(const consumer::TableOptions& options) const;
 

@@ -49,7 +49,7 @@ HttpLimits limits_of(const Settings& settings) {
             .header_bytes = std::size_t{16} << 10,
             .body_bytes = settings.job_bytes_max.count,
             .write_timeout = std::chrono::seconds(60),
-            .answer_timeout = settings.call_timeout};
+            .answer_timeout = settings.call_timeout.count() > 0 ? std::optional(settings.call_timeout) : std::nullopt};
 }
 
 HttpAnswer answer_of(const Health& health) { return {.status = health.ok ? 200U : 503U, .body = health.state + "\n"}; }
@@ -74,11 +74,12 @@ std::unique_ptr<Gateway> listen(const Gateway::Options& options, consumer::CallB
     }
 }
 
-std::string advice(int port, const std::string& base_name) {
+std::string advice(int port, const engine::ModelConfig& config) {
     return fmt::format(
-        "ready: http://{}:{}/v1 (any API key). Nothing is kept: what runs when this process ends is lost. To try it:\n"
-        "  curl http://{}:{}/v1/completions -H 'Content-Type: application/json' -d '{{\"model\":\"{}\",\"prompt\":\"Hello\"}}'\n",
-        host, port, host, port, base_name);
+        "ready: http://{0}:{1}/v1 (any API key). Nothing is kept: what runs when this process ends is lost. To try it:\n"
+        "  curl http://{0}:{1}/v1/{2}\n",
+        host, port,
+        config.generates ? R"(completions -H 'Content-Type: application/json' -d '{"model":"base","prompt":"Hello"}')" : "models");
 }
 
 class UpCommand final : public Command {
@@ -135,7 +136,7 @@ ExitCode UpCommand::run() {
                                  .observer = metrics},
                                 pipeline_options(settings, setup.engine(), "up"));
     phase = Phase::running;
-    std::cerr << advice(gateway->port(), base_name) << std::flush;
+    std::cerr << advice(gateway->port(), config) << std::flush;
     const SignalWatcher::Armed armed(signals, [&] {
         phase = Phase::draining;
         std::cerr << fmt::format("\nstopping: calls that run have {} to end (interrupt again to stop at once)\n",

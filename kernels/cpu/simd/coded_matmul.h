@@ -169,7 +169,7 @@ struct CodedMatmul {
         }
     };
 
-    // Calls take(pair, vector, first, second) for all weights of a panel, and then(pair) after the vectors of a pair.
+    // Calls take(pair, weights) for each pair of inputs of a panel; weights(vector) decodes one vector of the pair's weights.
     template <CodeKind kind, bool has_zeros, class Take>
     [[gnu::always_inline]] static inline void each_pair(const CodedPanels& panels, std::int64_t panel, const Take& take) {
         const CodeMeaning<Isa, kind> meaning(panels.table);

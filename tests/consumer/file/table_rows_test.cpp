@@ -358,6 +358,10 @@ TEST(Table, AnswersThatMatchASchemaBecomeColumnsOrObjects) {
         }
     };
     EXPECT_THAT(refusal("{}"), testing::HasSubstr("the schema has no 'properties'"));
+    for (const char* others : {R"("additionalProperties":true)", R"("allOf":[])", R"("required":["a","b"])"}) {
+        EXPECT_THAT(refusal((R"({"properties":{"a":{}},)" + std::string(others) + "}").c_str()),
+                    testing::HasSubstr("lets an answer have members that no column holds"));
+    }
     EXPECT_THAT(refusal(R"({"properties":{"error":{}}})"), testing::HasSubstr("the schema has a property 'error'"));
     EXPECT_THAT(refusal(R"({"properties":{"text":{}}})"), testing::HasSubstr("the table already has a column 'text'"));
 }

@@ -93,6 +93,18 @@ struct MemoryCallsTest : testing::Test {
     std::thread running;
 };
 
+// They are objects by themselves. The record that holds one is nested more deeply than JSON may be, or is none.
+TEST_F(MemoryCallsTest, RefusesBodiesOfWhichNoRecordCanBeMade) {
+    std::string deep;
+    for (int i = 0; i < 99; ++i) deep += "[";
+    for (int i = 0; i < 99; ++i) deep += "]";
+    start();
+    for (const std::string& body : {"{\"a\":" + deep + "}", std::string("\xEF\xBB\xBF{}"), std::string("{}\0x", 4)}) {
+        EXPECT_FALSE(calls.submit({.id = body, .url = "/v1/completions", .body = body, .tenant = {}}, listener));
+        EXPECT_EQ(listener.ending_of(body), "400");
+    }
+}
+
 TEST_F(MemoryCallsTest, RunsCallsThatCameBeforeAndAfterTheStart) {
     EXPECT_FALSE(calls.submit(call_of("early"), listener));
     start();

@@ -168,6 +168,7 @@ ADAPTERS = {
         {"r": 3, "lora_alpha": 5, "bias": "all", "target_modules": ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]}),
     "starcoder2-bias": ("starcoder2", {"r": 2, "lora_alpha": 3, "bias": "lora_only", "target_modules": ["q_proj", "c_fc", "c_proj"]}),
     "stablelm-plain": ("stablelm", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "up_proj"]}),
+    "mixtral-dora": ("mixtral", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["q_proj", "o_proj"]}),
     "mixtral-attention": ("mixtral", {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION}),
     "qwen2-moe-linear": ("qwen2-moe", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear"}),
     "qwen3-moe-parameters": (
