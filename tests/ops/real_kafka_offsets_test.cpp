@@ -24,7 +24,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-const tests::Labelled all_on_a_real_broker{"*", {tests::Label::real_kafka}};
+const tests::Labelled offsets_on_a_real_broker{"*", {tests::Label::real_kafka}};
 
 class RealKafkaOffsets : public RealKafkaProgram {
 protected:

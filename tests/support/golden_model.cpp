@@ -32,6 +32,11 @@ std::string read_file(const std::filesystem::path& file) {
     return std::move(*text);
 }
 
+bool has_experts(const std::string& checkpoint) {
+    const std::string config = read_file(golden_folder() / "checkpoints" / checkpoint / "config.json");
+    return config.find("\"num_experts\"") != std::string::npos || config.find("\"num_local_experts\"") != std::string::npos;
+}
+
 }  // namespace
 
 std::filesystem::path data_folder() {
@@ -46,6 +51,21 @@ std::vector<std::string> golden_names(const std::string& kind) {
     for (const auto& entry : std::filesystem::directory_iterator(golden_folder() / kind)) names.push_back(entry.path().stem().string());
     std::sort(names.begin(), names.end());
     if (names.empty()) throw std::runtime_error("no goldens of the kind " + kind);
+    return names;
+}
+
+std::vector<std::string> checkpoint_names(Experts experts) {
+    std::vector<std::string> names = golden_names("checkpoints");
+    std::erase_if(names, [&](const std::string& name) { return has_experts(name) != experts.with_experts; });
+    return names;
+}
+
+std::vector<std::string> adapter_names(Experts experts) {
+    std::vector<std::string> names = golden_names("adapters");
+    std::erase_if(names, [&](const std::string& name) {
+        const auto config = schema::Json::parse(read_file(golden_folder() / "adapters" / name / "adapter_config.json"));
+        return has_experts(*config->find("base_model_name_or_path")->as_string()) != experts.with_experts;
+    });
     return names;
 }
 

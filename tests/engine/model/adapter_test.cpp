@@ -179,17 +179,11 @@ std::string adapter_test_name(const testing::TestParamInfo<std::string>& paramet
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
 }
-// Those of bases with or without experts, which a GPU does not run.
-std::vector<std::string> adapters_of(bool experts) {
-    std::vector<std::string> names = tests::golden_names("adapters");
-    std::erase_if(names, [&](const std::string& name) {
-        const std::string base = tests::read_golden(adapter_folder(name)).base;
-        return engine::ModelConfig::load(checkpoint_folder(base)).experts.has_value() != experts;
-    });
-    return names;
-}
-INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(adapters_of(false)), adapter_test_name);
-INSTANTIATE_TEST_SUITE_P(Experts, GoldenAdapter, testing::ValuesIn(adapters_of(true)), adapter_test_name);
+// Apart, as a GPU runs no experts.
+const std::vector<std::string> adapters_of_dense = tests::adapter_names({.with_experts = false});
+const std::vector<std::string> adapters_of_experts = tests::adapter_names({.with_experts = true});
+INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(adapters_of_dense), adapter_test_name);
+INSTANTIATE_TEST_SUITE_P(Experts, GoldenAdapter, testing::ValuesIn(adapters_of_experts), adapter_test_name);
 
 // Pins the row groups: all ranks, targets, replaced modules and base rows in one launch give the same bits as alone.
 TEST(Adapter, AllAdaptersOfABaseAndPlainRowsRunInOneBatchAsAlone) {
