@@ -1,5 +1,6 @@
 // The metadata string of a committed offset: what it holds, what is refused, and that no bytes do harm.
 #include "consumer/commit_metadata.h"
+#include "tests/support/labels.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,9 @@
 
 namespace lorry::consumer {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled metadata_without_tsan{"*", {tests::Label::not_tsan}};
 
 using ErrorKind = CommitMetadataError::Kind;
 

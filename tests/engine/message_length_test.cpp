@@ -13,10 +13,14 @@
 #include "engine/text/tokenizer.h"
 #include "schema/json.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/labels.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::engine {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled messages_without_tsan{"*", {tests::Label::not_tsan}};
 
 using schema::Json;
 

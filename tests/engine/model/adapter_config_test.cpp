@@ -7,9 +7,13 @@
 #include <fmt/format.h>
 
 #include "schema/json.h"
+#include "tests/support/labels.h"
 
 namespace lorry::engine {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled configs_without_tsan{"AdapterConfig.*", {tests::Label::not_tsan}};
 
 using schema::Json;
 

@@ -1,5 +1,6 @@
 // Python's regular expressions as adapter configs use them.
 #include "engine/model/pattern.h"
+#include "tests/support/labels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,9 @@
 
 namespace lorry {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled patterns_without_tsan{"*", {tests::Label::not_tsan}};
 
 using engine::MatchSteps;
 using engine::Pattern;

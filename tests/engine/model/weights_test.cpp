@@ -13,9 +13,13 @@
 #include <random>
 
 #include "tests/support/golden_model.h"
+#include "tests/support/labels.h"
 
 namespace lorry {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled files_without_tsan{"Safetensors.Mutated*", {tests::Label::not_tsan}};
 
 using engine::Checkpoint;
 using engine::parse_safetensors;
