@@ -29,6 +29,7 @@ struct JobObservation {
     std::chrono::microseconds first_token{};  // from delivery; zero when nothing was drawn
     std::chrono::microseconds total{};        // from delivery to its end in the engine
     std::int64_t longest_output = 0;          // tokens of its longest sequence: n samples are drawn at the same time
+    bool cut = false;                         // as schema::was_cut() says
 };
 
 struct PipelineGauges {

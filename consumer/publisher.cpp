@@ -121,8 +121,11 @@ void Publisher::end_stream(const JobEnded& ended, const schema::Usage& usage) {
 }
 
 void Publisher::observe(const JobEnded& ended, const schema::Completion& completion) {
-    JobObservation seen{
-        .run = completion.run, .state = completion.state, .error = observed_error(ended, completion), .usage = completion.usage};
+    JobObservation seen{.run = completion.run,
+                        .state = completion.state,
+                        .error = observed_error(ended, completion),
+                        .usage = completion.usage,
+                        .cut = schema::was_cut(completion)};
     const auto since_delivery = [&](Clock::time_point time) {
         return time == Clock::time_point{} ? std::chrono::microseconds{}
                                            : std::chrono::duration_cast<std::chrono::microseconds>(time - ended.job.delivered);

@@ -189,7 +189,7 @@ public:
                                   {.key = "tool_parser",
                                    .scope = SettingScope::model,
                                    .value = "auto|none|hermes|mistral_args|mistral|phi4_mini_json|pythonic|llama3_json",
-                                   .help = "how the model writes calls of tools; auto reads it from the chat template",
+                                   .help = "how the model writes tool calls; auto reads it from the chat template",
                                    .more = "Calls become `tool_calls` of a chat's message. With `none`, and where the template shows no "
                                            "format that Lorry knows, they stay in the text, and jobs cannot demand them."});
 

@@ -137,6 +137,15 @@ std::optional<JobState> state_named(std::string_view name) {
     return std::nullopt;
 }
 
+bool was_cut(const Completion& completion) {
+    const Json* const choices = completion.body.find("choices");
+    if (choices == nullptr || choices->as_array() == nullptr) return false;
+    return std::ranges::any_of(*choices->as_array(), [](const Json& choice) {
+        const Json* const reason = choice.find("finish_reason");
+        return reason != nullptr && reason->as_string() != nullptr && *reason->as_string() == "length";
+    });
+}
+
 bool is_terminal(JobState state) { return state != JobState::running; }
 
 std::string encode_status(const Status& status) {

@@ -56,6 +56,9 @@ struct Completion {
     std::vector<Header> headers;  // the job's own, passed on
 };
 
+// Whether an answer ended at max_tokens or at the context's end: its finish_reason is "length".
+bool was_cut(const Completion& completion);
+
 // A streamed part of a completion. The concatenation of an attempt's chunks equals the completion's text; seq counts from 0.
 struct Chunk {
     std::string job_id;

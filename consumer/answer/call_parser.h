@@ -1,4 +1,4 @@
-// Parses the calls of functions that a model wrote after a mark (formats.h). Used by answer_reader.h. Pure.
+// Parses the tool calls that a model wrote after a mark (formats.h). Used by answer_reader.h. Pure.
 #pragma once
 
 #include <cstdint>

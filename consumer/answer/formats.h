@@ -1,4 +1,4 @@
-// How models write thoughts and calls of functions: one row per format. The chat template of a model says which is its own, or a setting
+// How models write thoughts and tool calls: one row per format. The chat template of a model says which is its own, or a setting
 // (reasoning_parser, tool_parser) does. Used by answer_reader.h, call_grammar.h and the preparer. Constant; any thread.
 #pragma once
 

@@ -24,6 +24,7 @@ namespace {
 using schema::Json;
 
 constexpr std::int64_t version = 2;
+constexpr const char* max_tokens = "max tokens";
 constexpr std::size_t read_bytes = 1 << 20;
 constexpr std::size_t shown_bytes_kept = 10'000;
 constexpr std::size_t shown_bytes = 60;
@@ -78,8 +79,8 @@ bool read_line(std::string_view line, JournalContent& content) {
     content.output_hash = take_word(line);
     while (!line.empty()) {
         std::string_view word = take_word(line);
-        JournalEntry entry{.failed = word.ends_with('!')};
-        if (entry.failed) word.remove_suffix(1);
+        JournalEntry entry{.failed = word.ends_with('!'), .cut = word.ends_with('~')};
+        if (entry.failed || entry.cut) word.remove_suffix(1);
         if (!read_integer(word, entry.record)) return false;
         content.entries.push_back(entry);
     }
@@ -154,6 +155,20 @@ std::pair<std::string, std::string> told_apart(const RunTrait* was, const RunTra
     return {excerpt(then, begin), excerpt(today, begin)};
 }
 
+// More tokens change no answer that ended by itself.
+void check_more_tokens(const RunTrait* was, const RunTrait* is) {
+    const auto number_of = [](const RunTrait* trait) {
+        std::int64_t number = 0;
+        return trait != nullptr && read_integer(trait->value, number) ? std::optional(number) : std::nullopt;
+    };
+    const auto now = number_of(is);
+    const auto then = number_of(was);
+    if (!now || (then && *now <= *then)) {
+        throw ResumeRefused(
+            fmt::format("--retry-cut needs a larger --max-tokens than the run had ({})", was == nullptr ? "none" : was->value));
+    }
+}
+
 }  // namespace
 
 std::filesystem::path journal_of(const std::filesystem::path& output) { return with_suffix(output, ".lorry"); }
@@ -181,11 +196,15 @@ JournalContent read_journal(const std::filesystem::path& file) {
     return content;
 }
 
-void check_same_run(const RunIdentity& before, const RunIdentity& now, const std::filesystem::path& output) {
+void check_same_run(const SameRunArgs& args, const std::filesystem::path& output) {
+    const RunIdentity& before = args.before;
+    const RunIdentity& now = args.now;
+    if (args.retried.cut) check_more_tokens(trait_of(before, max_tokens), trait_of(now, max_tokens));
     std::string changes;
     bool input_changed = false;
     const auto compare = [&](const std::string& name, const RunTrait* was, const RunTrait* is) {
         if (was != nullptr && is != nullptr && was->value == is->value) return;
+        if (args.retried.cut && name == max_tokens) return;
         if (input_changed && name.starts_with("input")) return;  // a different size also means different content
         const auto [then, today] = told_apart(was, is);
         changes += fmt::format("{}another {} (then: {}; now: {})", changes.empty() ? "" : ", and ", flag_of(name), then, today);
@@ -267,7 +286,8 @@ void FileJournal::add_output(std::string_view bytes) {
 
 void FileJournal::append_line(std::span<const JournalEntry> entries) {
     std::string line = fmt::format("done {} {}", output_bytes_, output_hash_->hex());
-    for (const JournalEntry& entry : entries) fmt::format_to(std::back_inserter(line), " {}{}", entry.record, entry.failed ? "!" : "");
+    for (const JournalEntry& entry : entries)
+        fmt::format_to(std::back_inserter(line), " {}{}", entry.record, entry.failed ? "!" : entry.cut ? "~" : "");
     pending_ += sealed(line);
     write_all(descriptor_, pending_, file_);
     flush_to_disk(descriptor_, file_);

@@ -31,6 +31,14 @@ using RunIdentity = std::vector<RunTrait>;
 struct JournalEntry {
     std::int64_t record = 0;  // record of the input
     bool failed = false;
+    bool cut = false;  // as schema::was_cut() says
+};
+// Which records of an output are run again.
+struct Retried {
+    bool failed = false;
+    bool cut = false;
+    bool takes(const JournalEntry& entry) const { return (failed && entry.failed) || (cut && entry.cut); }
+    bool any() const { return failed || cut; }
 };
 
 // The contents of a journal.
@@ -51,8 +59,13 @@ std::filesystem::path with_suffix(const std::filesystem::path& file, const char*
 JournalContent read_journal(const std::filesystem::path& file);
 
 // Throws ResumeRefused if any trait differs. The message names each as a flag, with its values then and now from where they begin to
-// differ.
-void check_same_run(const RunIdentity& before, const RunIdentity& now, const std::filesystem::path& output);
+// differ. With `retried.cut`, it must differ in "max tokens", which must be more now.
+struct SameRunArgs {
+    const RunIdentity& before;
+    const RunIdentity& now;
+    Retried retried;
+};
+void check_same_run(const SameRunArgs& args, const std::filesystem::path& output);
 
 // Writes a journal. Holds a lock on the file, so that two runs never share an output. One thread.
 class FileJournal {

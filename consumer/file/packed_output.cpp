@@ -215,7 +215,7 @@ void pack_output(const PackedOutput& output) {
     remove_rows(output.file);
 }
 
-std::int64_t unpack_good(const PackedOutput& output) {
+std::int64_t unpack_good(const PackedOutput& output, Retried retried, const RunIdentity& identity) {
     FileFormat format = output.rows;
     if (output.format == PackedFormat::parquet) {
         format.records = RecordFormat::parquet;
@@ -226,8 +226,12 @@ std::int64_t unpack_good(const PackedOutput& output) {
     }
     const std::filesystem::path journal = journal_of(rows_of(output.file));
     const std::filesystem::path new_journal = with_suffix(journal, unfinished);
-    const std::int64_t dropped =
-        keep_good({.output = output.file, .format = std::move(format), .new_output = rows_of(output.file), .new_journal = new_journal});
+    const std::int64_t dropped = keep_good({.output = output.file,
+                                            .format = std::move(format),
+                                            .retried = retried,
+                                            .identity = identity,
+                                            .new_output = rows_of(output.file),
+                                            .new_journal = new_journal});
     move_file(new_journal, journal);
     return dropped;
 }

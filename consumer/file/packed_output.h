@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "consumer/file/journal.h"
 #include "consumer/file/reader.h"
 #include "engine/text/parquet.h"
 
@@ -29,9 +30,9 @@ std::filesystem::path rows_of(const std::filesystem::path& output);
 // Writes the output from its rows. Wherever it is killed, the old output or the whole new one is there, and the rows as long as it is the
 // old one. Throws std::runtime_error for a bad disk or a damaged file.
 void pack_output(const PackedOutput& output);
-// Writes the rows of a complete output that did not fail to a file of rows again, for a run that repeats the others; returns how many these
-// are. Throws ResumeRefused when the output was changed.
-std::int64_t unpack_good(const PackedOutput& output);
+// Writes the rows of a complete output to a file of rows again, but those that are run again; returns how many these are. `identity` is
+// that of the run that repeats them. Throws ResumeRefused when the output was changed.
+std::int64_t unpack_good(const PackedOutput& output, Retried retried, const RunIdentity& identity);
 // All files that a run may have beside the output until it ends.
 std::vector<std::filesystem::path> files_beside(const std::filesystem::path& output);
 // Removes them.

@@ -63,8 +63,9 @@ FileSink::~FileSink() { ::close(descriptor_); }
 
 void FileSink::publish(Outcome outcome) {
     pending_ += line_of(outcome);
-    entries_.push_back({.record = outcome.source.offset, .failed = has_failed(outcome)});
     const auto* completion = std::get_if<schema::Completion>(&outcome.record);
+    entries_.push_back(
+        {.record = outcome.source.offset, .failed = has_failed(outcome), .cut = completion != nullptr && schema::was_cut(*completion)});
     // An adapter that produced no result may still be corrected before the run resumes.
     if (journal_ != nullptr && !has_failed(outcome) && !completion->run.adapter.empty()) {
         journal_->note_adapter(completion->run.model, completion->run.adapter);
@@ -104,7 +105,7 @@ std::int64_t keep_good(const KeepGoodArgs& args) {
     const int descriptor = ::open(args.new_output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (descriptor < 0) fail_file(args.new_output, "opened for writing");
     FileReader reader(args.output, args.format, std::size_t{1} << 40);
-    FileJournal journal = FileJournal::create(args.new_journal, content.identity);
+    FileJournal journal = FileJournal::create(args.new_journal, args.identity);
     for (const auto& [name, hash] : content.adapters) journal.note_adapter(name, hash);
     std::vector<JournalEntry> kept;
     std::string pending;
@@ -124,7 +125,7 @@ std::int64_t keep_good(const KeepGoodArgs& args) {
         if (!record)
             throw std::runtime_error(
                 fmt::format("{} has fewer lines than its journal says: start over with --overwrite", args.output.string()));
-        if (entry.failed) continue;
+        if (args.retried.takes(entry)) continue;
         pending += record->text + "\n";
         kept.push_back(entry);
         if (pending.size() > (1 << 20)) flush();
@@ -134,14 +135,18 @@ std::int64_t keep_good(const KeepGoodArgs& args) {
     return dropped;
 }
 
-std::int64_t drop_failed(const std::filesystem::path& output, FileFormat format) {
-    const std::filesystem::path journal_file = journal_of(output);
-    const std::filesystem::path new_output = with_suffix(output, rewritten);
+std::int64_t drop_retried(const DropArgs& args) {
+    const std::filesystem::path journal_file = journal_of(args.output);
+    const std::filesystem::path new_output = with_suffix(args.output, rewritten);
     const std::filesystem::path new_journal = with_suffix(journal_file, rewritten);
-    const std::int64_t dropped =
-        keep_good({.output = output, .format = std::move(format), .new_output = new_output, .new_journal = new_journal});
+    const std::int64_t dropped = keep_good({.output = args.output,
+                                            .format = args.format,
+                                            .retried = args.retried,
+                                            .identity = args.identity,
+                                            .new_output = new_output,
+                                            .new_journal = new_journal});
     move_file(new_journal, journal_file);
-    move_file(new_output, output);
+    move_file(new_output, args.output);
     return dropped;
 }
 

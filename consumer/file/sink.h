@@ -44,21 +44,29 @@ private:
     std::vector<JournalEntry> entries_;
 };
 
-// Writes the records of an output that did not fail to a new one with a journal of its own, both on disk on return; returns how many it
-// left out. Throws ResumeRefused when the output does not match its journal.
+// Writes the records of an output that are not run again to a new one with a journal of its own, both on disk on return; returns how many
+// it left out. Throws ResumeRefused when the output does not match its journal.
 struct KeepGoodArgs {
     std::filesystem::path output;
     FileFormat format;
+    Retried retried;
+    const RunIdentity& identity;  // of the new journal
     std::filesystem::path new_output;
     std::filesystem::path new_journal;
 };
 std::int64_t keep_good(const KeepGoodArgs& args);
-// Removes the failed records from an output and its journal, so that a resumed run repeats them; returns how many. Safe against a kill:
-// after finish_rewrite(), either all of it happened or nothing. Throws ResumeRefused when the output does not match the journal.
-std::int64_t drop_failed(const std::filesystem::path& output, FileFormat format);
-// The files that drop_failed() writes beside the output, until it has ended.
+// Removes records from an output and its journal, so that a resumed run repeats them; returns how many. Safe against a kill: after
+// finish_rewrite(), either all of it happened or nothing. Throws ResumeRefused when the output does not match the journal.
+struct DropArgs {
+    std::filesystem::path output;
+    FileFormat format;
+    Retried retried;
+    const RunIdentity& identity;  // of the run that repeats them
+};
+std::int64_t drop_retried(const DropArgs& args);
+// The files that drop_retried() writes beside the output, until it has ended.
 std::vector<std::filesystem::path> rewritten_files(const std::filesystem::path& output);
-// Completes or undoes a drop_failed() that was killed. Call it before reading a journal.
+// Completes or undoes a drop_retried() that was killed. Call it before reading a journal.
 void finish_rewrite(const std::filesystem::path& output);
 
 }  // namespace lorry::consumer

@@ -36,7 +36,7 @@ public:
     // The prompt, to be encoded without adding special tokens. The error is for the sender of the job: the message of raise_exception, or
     // what failed in which line of the template.
     Expected<std::string, std::string> render(const ChatRequest& request) const;
-    // Of all templates, as they are written: it shows how the model writes thoughts and calls of functions.
+    // Of all templates, as they are written: it shows how the model writes thoughts and tool calls.
     const std::string& source() const { return source_; }
 
 private:

@@ -1,4 +1,4 @@
-// An HTTP/1.1 server for strangers. It bounds what a client can take of the process: descriptors, memory and time. Used by ops/http/pages.h
+// An HTTP/1.1 server for clients that nobody trusts. It bounds what a client can take of the process: descriptors, memory and time. Used by ops/http/pages.h
 // and ops/gateway.
 //
 // One thread does all network work and calls an HttpHandler, which must not block. Answers are not compressed. Order: constructor, start(),
@@ -23,11 +23,11 @@ using HttpField = std::pair<std::string, std::string>;
 struct HttpRequest {
     std::string method;             // "GET", as it was sent
     std::string target;             // as it was sent: a path, mostly
-    std::vector<HttpField> fields;  // of the header; names in small letters
+    std::vector<HttpField> fields;  // of the header; names in lower case
     bool has_body = false;          // as its header says
     std::string body;               // empty until all of it has come
 
-    // The first field of that name, in small letters; nullptr: there is none.
+    // The first field of that name, in lower case; nullptr: there is none.
     const std::string* field(std::string_view name) const;
     std::size_t count(std::string_view name) const;
 };

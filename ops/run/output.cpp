@@ -16,6 +16,9 @@ namespace {
 using consumer::FileJournal;
 using consumer::ResumeRefused;
 
+constexpr const char* retry_failed_flag = "--retry-failed";
+constexpr const char* retry_cut_flag = "--retry-cut";
+
 void check_adapters(const RunOutputArgs& args, const consumer::JournalContent& content) {
     for (const auto& [name, hash] : content.adapters) {
         const std::string now = args.hash_of_adapter(name);
@@ -27,6 +30,12 @@ void check_adapters(const RunOutputArgs& args, const consumer::JournalContent& c
     }
 }
 
+std::string flags_of(consumer::Retried retried) {
+    return retried.failed && retried.cut ? fmt::format("{} and {}", retry_failed_flag, retry_cut_flag)
+           : retried.cut                 ? retry_cut_flag
+                                         : retry_failed_flag;
+}
+
 // Of a run whose results are appended to args.output.
 RunOutput begin(const RunOutputArgs& args) {
     RunOutput run;
@@ -36,7 +45,7 @@ RunOutput begin(const RunOutputArgs& args) {
 }
 
 void check_same(const RunOutputArgs& args, const consumer::JournalContent& content) {
-    consumer::check_same_run(content.identity, args.identity, args.output);
+    consumer::check_same_run({.before = content.identity, .now = args.identity, .retried = args.retried}, args.output);
     check_adapters(args, content);
 }
 
@@ -44,6 +53,7 @@ void note_done(const consumer::JournalContent& content, RunOutput& run) {
     for (const consumer::JournalEntry& entry : content.entries) {
         run.done.add(entry.record);
         run.failed_before += entry.failed ? 1 : 0;
+        run.cut_before += entry.cut ? 1 : 0;
     }
 }
 
@@ -52,8 +62,9 @@ RunOutput resume(const RunOutputArgs& args, consumer::JournalContent content) {
     check_same(args, content);
     RunOutput run;
     run.rows = args.output;
-    if (args.retry_failed) {
-        run.retried = consumer::drop_failed(args.output, args.format);
+    if (args.retried.any()) {
+        run.retried =
+            consumer::drop_retried({.output = args.output, .format = args.format, .retried = args.retried, .identity = args.identity});
         content = consumer::read_journal(file);
     }
     run.journal.emplace(FileJournal::resume(file, content, args.output));
@@ -66,7 +77,7 @@ void check_new(const RunOutputArgs& args, const std::string& why) {
     if (std::filesystem::exists(args.output) && std::filesystem::file_size(args.output) > 0) {
         throw ResumeRefused(fmt::format("{} exists already and {}: give another -o, or --overwrite", args.output.string(), why));
     }
-    if (args.retry_failed) throw UsageError(fmt::format("--retry-failed: no run has written {} yet", args.output.string()));
+    if (args.retried.any()) throw UsageError(fmt::format("{}: no run has written {} yet", flags_of(args.retried), args.output.string()));
 }
 
 std::string why_not_resumed(const RunOutputArgs& args) {
@@ -87,10 +98,10 @@ RunOutput reopen_packed(const RunOutputArgs& args, const RunOutputArgs& rows) {
                         args.output.string(), content.entries.size(), *args.jobs));
     }
     consumer::remove_rows(args.output);
-    if (args.retry_failed) {
-        const std::int64_t retried = consumer::unpack_good(*args.packing);
+    if (args.retried.any()) {
+        const std::int64_t retried = consumer::unpack_good(*args.packing, args.retried, args.identity);
         RunOutputArgs again = rows;
-        again.retry_failed = false;
+        again.retried = {};
         RunOutput run = resume(again, consumer::read_journal(consumer::journal_of(rows.output)));
         run.retried = retried;
         return run;
@@ -146,8 +157,8 @@ RunOutput without_journal(const RunOutputArgs& args) {
 RunOutput open_appended(const RunOutputArgs& args) {
     const bool is_special = args.output == "-" || (std::filesystem::exists(args.output) && !std::filesystem::is_regular_file(args.output));
     const bool keeps_journal = args.jobs && !is_special;
-    if (args.retry_failed && !keeps_journal)
-        throw UsageError("--retry-failed needs an input file and an output file that an earlier run wrote");
+    if (args.retried.any() && !keeps_journal)
+        throw UsageError(flags_of(args.retried) + " needs an input file and an output file that an earlier run wrote");
     if (is_special) return without_journal(args);
     const std::filesystem::path journal = consumer::journal_of(args.output);
     consumer::check_unused(journal);
@@ -178,9 +189,10 @@ std::string shell_word(const std::string& word) {
 }  // namespace
 
 RunOutput open_run_output(const RunOutputArgs& args) {
-    if (args.retry_failed && args.overwrite) throw UsageError("--retry-failed keeps results and --overwrite drops them: give one of them");
+    if (args.retried.any() && args.overwrite)
+        throw UsageError(flags_of(args.retried) + " keeps results and --overwrite drops them: give one of them");
     if (args.packing) {
-        if (args.retry_failed && !args.jobs) throw UsageError("--retry-failed needs an input file that can be read again");
+        if (args.retried.any() && !args.jobs) throw UsageError(flags_of(args.retried) + " needs an input file that can be read again");
         return open_packed(args);
     }
     return open_appended(args);
@@ -191,7 +203,7 @@ std::string resume_command() {
     std::string command;
     std::string word;
     while (std::getline(in, word, '\0')) {
-        if (word == "--overwrite" || word == "--retry-failed") continue;
+        if (word == "--overwrite" || word == retry_failed_flag || word == retry_cut_flag) continue;
         command += (command.empty() ? "" : " ") + shell_word(word);
     }
     return command;

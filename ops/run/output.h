@@ -19,7 +19,7 @@ struct RunOutputArgs {
     consumer::FileFormat format;                    // of the output, or of the rows that are packed
     std::optional<consumer::PackedOutput> packing;  // what the output becomes at the end; nullopt: results are appended to it
     bool overwrite = false;
-    bool retry_failed = false;
+    consumer::Retried retried = {};
     std::function<std::string(const std::string&)> hash_of_adapter;  // its current hash; empty: no adapter has that name
 };
 
@@ -28,7 +28,8 @@ struct RunOutput {
     std::optional<consumer::FileJournal> journal;  // nullopt: the run cannot be resumed
     consumer::RecordSet done;
     std::int64_t failed_before = 0;  // of `done`
-    std::int64_t retried = 0;        // failed before and run again now
+    std::int64_t cut_before = 0;     // of `done`
+    std::int64_t retried = 0;        // done before and run again now
     std::int64_t begin_bytes = 0;
     // Where results are appended; nullopt: the output is packed and whole, so there is nothing to run.
     std::optional<std::filesystem::path> rows;

@@ -69,7 +69,7 @@ private:
     std::string input_;
     std::string output_;
     bool overwrite_ = false;
-    bool retry_failed_ = false;
+    consumer::Retried retried_;
     bool dry_run_ = false;
     bool json_ = false;
     std::int64_t sample_ = 0;
@@ -94,7 +94,8 @@ void RunCommand::declare(CLI::App& app) {
     app.add_option("-o,--output", output_, "results, appended as they finish; '-' is standard output. A stopped run is resumed here")
         ->type_name("OUT");
     app.add_flag("--overwrite", overwrite_, "discard the contents of OUT and begin again");
-    app.add_flag("--retry-failed", retry_failed_, "run again the jobs whose results in OUT are errors");
+    app.add_flag("--retry-failed", retried_.failed, "run again the jobs whose results in OUT are errors");
+    app.add_flag("--retry-cut", retried_.cut, "run again the rows whose answers were cut, now with a larger --max-tokens");
     app.add_flag("--dry-run", dry_run_, "check all jobs, show one finished prompt, estimate the time; write nothing");
     app.add_option("--sample", sample_, "run only N jobs, spread over the file")->type_name("N")->check(whole_number_from(1));
     app.add_flag("--json", json_, "print the summary as JSON on standard output");
@@ -106,7 +107,8 @@ void RunCommand::declare(CLI::App& app) {
 void RunCommand::check_flags() const {
     const bool from_stdin = consumer::is_standard_input(input_);
     if (output_.empty() && !dry_run_) throw UsageError("no output is given: pass -o OUT ('-' for standard output)");
-    if (dry_run_ && retry_failed_) throw UsageError("--dry-run checks all jobs and --retry-failed runs some of them: give one of them");
+    if (dry_run_ && retried_.failed) throw UsageError("--dry-run checks all jobs and --retry-failed runs some of them: give one of them");
+    if (dry_run_ && retried_.cut) throw UsageError("--dry-run checks all jobs and --retry-cut runs some of them: give one of them");
     if (json_ && output_ == "-" && !dry_run_) throw UsageError("--json and -o - both write to standard output: give one of them");
     if (!from_stdin) require_file(input_);
     if (!dry_run_ && output_ != "-") require_writable("-o", file_behind(output_));
@@ -261,7 +263,7 @@ ExitCode RunCommand::run() {
                          .format = appended_format(),
                          .packing = packed_output(rows),
                          .overwrite = overwrite_,
-                         .retry_failed = retry_failed_,
+                         .retried = retried_,
                          .hash_of_adapter = [&](const std::string& name) { return adapters.resolve(name, consumer::Clock::now()).hash; }});
     return haul(setup, adapters, rows, std::move(output), settings, signals);
 }
@@ -281,7 +283,7 @@ ExitCode RunCommand::run_dry(consumer::FileSource& source, const AdapterFolders&
 ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, const consumer::Table* table, RunOutput output,
                           const Settings& settings, SignalWatcher& signals) const {
     const std::int64_t done_before = output.done.size();
-    if (output.retried > 0) std::cerr << fmt::format("running {} again\n", show_count(output.retried, "failed job"));
+    if (output.retried > 0) std::cerr << fmt::format("running {} again\n", show_count(output.retried, "job"));
     if (done_before > 0) {
         std::cerr << fmt::format("resuming: {} of {} jobs are already in {}\n", show_count(done_before), show_count(summary_->records),
                                  output_);
@@ -341,6 +343,7 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
     std::cerr << progress.tally().table(progress.seconds()) << progress.tally().errors() << show(empty_cells);
     const std::int64_t jobs = total.jobs + done_before;
     const std::int64_t failed = total.failed + output.failed_before;
+    const std::int64_t cut = total.cut + output.cut_before;
     if (done_before > 0) {
         std::cerr << fmt::format("with earlier runs: {}, {} ok, {} failed\n", show_count(jobs, "job"), show_count(jobs - failed),
                                  show_count(failed));
@@ -349,7 +352,7 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
         schema::Json json = progress.tally().json(progress.seconds());
         json.set("failed_before", output.failed_before);
         json.set("rows_with_empty_cells", empty_cells.rows);
-        json.set("in_output", schema::Json::object({{"jobs", jobs}, {"ok", jobs - failed}, {"failed", failed}}));
+        json.set("in_output", schema::Json::object({{"jobs", jobs}, {"ok", jobs - failed}, {"failed", failed}, {"cut", cut}}));
         json.set("stopped", stopped);
         std::cout << json.dump() << '\n';
     }
@@ -364,6 +367,14 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
     }
     std::cerr << fmt::format("{} in {}: {}\n", show_count(total.jobs, "job"),
                              show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))), output_);
+    if (cut > 0) {
+        std::cerr << fmt::format("{} ended at max_tokens or at the context's end, so the answers may not be whole.",
+                                 show_count(cut, "job"));
+        if (table_flags_.is_table() && can_resume(output)) {
+            std::cerr << " To run only these rows again, repeat the command with --retry-cut and a larger --max-tokens.";
+        }
+        std::cerr << '\n';
+    }
     if (failed == 0) return ExitCode::done;
     std::cerr << show_count(failed, "job") << " failed; the results say why.";
     if (can_resume(output)) {

@@ -32,6 +32,7 @@ schema::Json json_of(const ModelTally& tally) {
     return schema::Json::object({{"jobs", tally.jobs},
                                  {"ok", tally.jobs - tally.failed},
                                  {"failed", tally.failed},
+                                 {"cut", tally.cut},
                                  {"prompt_tokens", tally.usage.prompt_tokens},
                                  {"completion_tokens", tally.usage.completion_tokens},
                                  {"cached_tokens", tally.usage.cached_tokens}});
@@ -47,6 +48,7 @@ void Tally::add(const consumer::JobObservation& job) {
     for (ModelTally* tally : {&models_[model.empty() ? "(none)" : known ? model : "(others)"], &total_}) {
         ++tally->jobs;
         tally->failed += failed ? 1 : 0;
+        tally->cut += job.cut ? 1 : 0;
         tally->usage.prompt_tokens += job.usage.prompt_tokens;
         tally->usage.completion_tokens += job.usage.completion_tokens;
         tally->usage.cached_tokens += job.usage.cached_tokens;

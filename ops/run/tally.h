@@ -14,6 +14,7 @@ namespace lorry::ops {
 struct ModelTally {
     std::int64_t jobs = 0;
     std::int64_t failed = 0;
+    std::int64_t cut = 0;  // ended at max_tokens or at the context's end
     schema::Usage usage;
     // Prompt and output tokens, those from the prefix cache included. Progress, summary and dry run count these in "tokens/s".
     std::int64_t tokens() const { return usage.prompt_tokens + usage.completion_tokens; }

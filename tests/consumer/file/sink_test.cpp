@@ -47,6 +47,10 @@ void write_run(const std::filesystem::path& output, const std::vector<std::vecto
     }
 }
 
+std::int64_t drop_failed(const std::filesystem::path& output) {
+    return drop_retried({.output = output, .format = {.records = RecordFormat::lines}, .retried = {.failed = true}, .identity = identity});
+}
+
 TEST(FileSink, WritesNothingBeforeACommitAndEverythingWithIt) {
     const TempFolder folder;
     FileJournal journal = FileJournal::create(folder / "out.lorry", identity);
@@ -107,7 +111,7 @@ TEST(FileJournal, RepeatsNothingAndLosesNothingWhereverTheJournalWasTorn) {
 TEST(FileJournal, RefusesToGoOnWithWhatTheRunWasNotBegunWith) {
     const auto message_of = [](const RunIdentity& now) -> std::string {
         try {
-            check_same_run(identity, now, "out.jsonl");
+            check_same_run({.before = identity, .now = now, .retried = {}}, "out.jsonl");
         } catch (const ResumeRefused& refused) {
             return refused.what();
         }
@@ -124,7 +128,10 @@ TEST(FileJournal, ShowsTwoTextsWhereTheyBeginToDifferAndTheirHashesIfThatIsNotKe
     const auto changed = [&](const std::string& then, const std::string& now) -> std::string {
         FileJournal::create(folder / "out.lorry", {{"system message", "hash 1", then}, {"max tokens", "by default"}});
         try {
-            check_same_run(read_journal(folder / "out.lorry").identity, {{"system message", "hash 2", now}, {"max tokens", "8"}}, "out");
+            check_same_run({.before = read_journal(folder / "out.lorry").identity,
+                            .now = {{"system message", "hash 2", now}, {"max tokens", "8"}},
+                            .retried = {}},
+                           "out");
         } catch (const ResumeRefused& refused) {
             const std::string message = refused.what();
             return message.substr(0, message.find(" and cannot"));
@@ -173,7 +180,7 @@ TEST(FileJournal, RefusesToGoOnWithAnOutputThatSomebodyChanged) {
         try {
             FileJournal::resume(journal_of(output), read_journal(journal_of(output)), output);
         } catch (const ResumeRefused& refused) {
-            EXPECT_THROW(drop_failed(output, {.records = RecordFormat::lines}), ResumeRefused);
+            EXPECT_THROW(drop_failed(output), ResumeRefused);
             EXPECT_EQ(read_whole(output), changed);
             return refused.what();
         }
@@ -208,23 +215,51 @@ TEST(FileJournal, PinsAnAdapterOnlyWhenItMadeAResult) {
     EXPECT_EQ(read_journal(folder / "out.lorry").adapters, (std::map<std::string, std::string>{{"good", "abc"}}));
 }
 
-TEST(DropFailed, TakesTheFailedRecordsOutAndLeavesTheOthers) {
+TEST(DropRetried, TakesTheFailedRecordsOutAndLeavesTheOthers) {
     const TempFolder folder;
     write_run(folder / "out", {{5, 3, 6}, {1, 9, 2}}, 3);
-    EXPECT_EQ(drop_failed(folder / "out", {.records = RecordFormat::lines}), 3);
+    EXPECT_EQ(drop_failed(folder / "out"), 3);
     EXPECT_EQ(ids_in(folder / "out"), (std::vector<std::string>{"job-5", "job-1", "job-2"}));
     const JournalContent content = read_journal(folder / "out.lorry");
     EXPECT_EQ(content.entries.size(), 3U);
     EXPECT_EQ(content.identity, identity);
     EXPECT_EQ(content.output_bytes, static_cast<std::int64_t>(std::filesystem::file_size(folder / "out")));
-    EXPECT_EQ(drop_failed(folder / "out", {.records = RecordFormat::lines}), 0);
+    EXPECT_EQ(drop_failed(folder / "out"), 0);
 }
 
-TEST(DropFailed, LeavesAPairThatBelongsTogetherWhereverItWasKilled) {
+TEST(DropRetried, TakesTheCutRecordsOutForARunWithMoreTokens) {
+    const TempFolder folder;
+    const RunIdentity before = {{"model", "abc"}, {"max tokens", "8"}};
+    const RunIdentity now = {{"model", "abc"}, {"max tokens", "16"}};
+    {
+        FileJournal journal = FileJournal::create(folder / "out.lorry", before);
+        FileSink sink({.file = folder / "out"}, &journal);
+        for (const auto& [record, reason] : {std::pair(1, "length"), std::pair(2, "stop"), std::pair(3, "length")}) {
+            Outcome outcome = finished(record);
+            const auto choice = schema::Json::object({{"index", 0}, {"finish_reason", reason}});
+            std::get<schema::Completion>(outcome.record).body = schema::Json::object({{"choices", schema::Json::Array{choice}}});
+            sink.publish(std::move(outcome));
+        }
+        sink.publish(finished(4, true));
+        sink.commit();
+    }
+    const Retried cut = {.cut = true};
+    EXPECT_NO_THROW(check_same_run({.before = before, .now = now, .retried = cut}, folder / "out"));
+    EXPECT_THROW(check_same_run({.before = before, .now = now, .retried = {.failed = true}}, folder / "out"), ResumeRefused);
+    EXPECT_THROW(check_same_run({.before = before, .now = before, .retried = cut}, folder / "out"), ResumeRefused);
+    EXPECT_THROW(check_same_run({.before = now, .now = before, .retried = cut}, folder / "out"), ResumeRefused);
+    EXPECT_THROW(check_same_run({.before = before, .now = {{"model", "other"}, {"max tokens", "16"}}, .retried = cut}, folder / "out"),
+                 ResumeRefused);
+    EXPECT_EQ(drop_retried({.output = folder / "out", .format = {.records = RecordFormat::lines}, .retried = cut, .identity = now}), 2);
+    EXPECT_EQ(ids_in(folder / "out"), (std::vector<std::string>{"job-2", "job-4"}));
+    EXPECT_EQ(read_journal(folder / "out.lorry").identity, now);
+}
+
+TEST(DropRetried, LeavesAPairThatBelongsTogetherWhereverItWasKilled) {
     const TempFolder folder;
     write_run(folder / "old", {{5, 3, 6}, {1, 9, 2}}, 3);
     write_run(folder / "new", {{5, 3, 6}, {1, 9, 2}}, 3);
-    drop_failed(folder / "new", {.records = RecordFormat::lines});
+    drop_failed(folder / "new");
     const auto stand = [&](bool new_output, bool new_journal, bool journal_moved) {
         for (const char* file : {"out", "out.lorry", "out.retry", "out.lorry.retry"}) std::filesystem::remove(folder / file);
         write_text(folder / "out", read_whole(folder / "old"));

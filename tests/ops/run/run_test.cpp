@@ -124,7 +124,7 @@ TEST_F(RunProgram, SumsUpTheWholeOutputAfterAPartOfItWasRunAgain) {
     const auto summary = Json::parse(again.out);
     ASSERT_TRUE(summary) << again.out;
     EXPECT_EQ(summary->find("jobs")->as_integer(), 2);
-    EXPECT_EQ(summary->find("in_output")->dump(), R"({"jobs":3,"ok":1,"failed":2})");
+    EXPECT_EQ(summary->find("in_output")->dump(), R"({"jobs":3,"ok":1,"failed":2,"cut":1})");
 }
 
 TEST_F(RunProgram, ReplacesAnAdapterThatWasRefusedAndKeepsAnOutputThatWasChanged) {

@@ -1,5 +1,6 @@
 // `lorry run` on tables: rows in, rows with results out, and the errors for malformed rows.
 #include <set>
+#include <sstream>
 
 #include "tests/ops/run/fixture.h"
 
@@ -22,6 +23,36 @@ TEST_F(RunProgram, NamesEachChangedFlagWithWhatItWasAndIs) {
                        "--temperature (then: 0; now: 0.5) and cannot"),
               std::string::npos)
         << err;
+}
+
+// Pins: answers that max_tokens cut counted as whole, and only a run of the whole table could mend them.
+TEST_F(RunProgram, CountsCutAnswersAndRunsThemAgainWithMoreTokens) {
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n2,w6 w7\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    const ProgramResult whole = run_program_of(table_command({"--max-tokens", "6"}));
+    EXPECT_EQ(whole.exit_code, 0) << whole.err;
+    const auto rows_of_output = [&] {
+        std::multiset<std::string> rows;
+        std::istringstream in(read_whole(out()));
+        for (std::string row; std::getline(in, row);) rows.insert(row);
+        return rows;
+    };
+    const auto rows = rows_of_output();
+    const ProgramResult first = run_program_of(table_command({"--max-tokens", "2", "--overwrite", "--json"}));
+    EXPECT_NE(first.err.find("2 jobs ended at max_tokens or at the context's end, so the answers may not be whole. To run only these rows "
+                             "again, repeat the command with --retry-cut and a larger --max-tokens."),
+              std::string::npos)
+        << first.err;
+    EXPECT_EQ(Json::parse(first.out)->find("in_output")->dump(), R"({"jobs":2,"ok":2,"failed":0,"cut":2})");
+    EXPECT_NE(
+        run_program_of(table_command({"--max-tokens", "2", "--retry-cut"})).err.find("needs a larger --max-tokens than the run had (2)"),
+        std::string::npos);
+    EXPECT_EQ(run_program_of(table_command({"--max-tokens", "6", "--retry-cut", "--overwrite"})).exit_code, 2);
+    const ProgramResult again = run_program_of(table_command({"--max-tokens", "6", "--retry-cut"}));
+    EXPECT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_NE(again.err.find("running 2 jobs again"), std::string::npos) << again.err;
+    EXPECT_EQ(rows_of_output(), rows);
+    EXPECT_EQ(run_program_of(table_command({"--max-tokens", "6"})).exit_code, 0);
 }
 
 TEST_F(RunProgram, RefusesWhatWouldFailForEveryRowBeforeItTouchesTheOutput) {
