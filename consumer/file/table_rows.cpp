@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/file/answer_columns.h"
 #include "consumer/file/listed.h"
 #include "consumer/file/table_csv.h"
 #include "consumer/pooled_prompts.h"
@@ -83,33 +84,6 @@ std::string cell_of(bool rounded, const Json& value) {
     return rounded ? fmt::format("{:.6f}", value.as_number().value_or(0.0)) : text_of(value);
 }
 
-// The properties of a schema by name; nullptr: it has none.
-const Json::Object* properties_of(const Json& schema) {
-    const Json* properties = schema.find("properties");
-    return properties == nullptr || !properties->is_object() || properties->as_object()->empty() ? nullptr : properties->as_object();
-}
-
-// The keyword of an object's schema that lets it have members besides its properties.
-std::optional<std::string> keyword_of_others(const Json& schema) {
-    for (const char* keyword : {"allOf", "anyOf", "oneOf", "$ref", "patternProperties", "if"}) {
-        if (schema.find(keyword) != nullptr) return keyword;
-    }
-    const Json* additional = schema.find("additionalProperties");
-    if (additional != nullptr && additional->as_bool() != false) return "additionalProperties";
-    const Json* required = schema.find("required");
-    if (required == nullptr || !required->is_array()) return std::nullopt;
-    const Json& properties = *schema.find("properties");
-    const bool has_all = std::ranges::all_of(
-        *required->as_array(), [&](const Json& name) { return !name.is_string() || properties.find(*name.as_string()) != nullptr; });
-    return has_all ? std::nullopt : std::optional<std::string>("required");
-}
-
-engine::ParquetKind kind_of_property(const Json& schema) {
-    const Json* type = schema.find("type");
-    const std::string* name = type == nullptr ? nullptr : type->as_string();
-    return name != nullptr && (*name == "number" || *name == "integer") ? engine::ParquetKind::number : engine::ParquetKind::text;
-}
-
 }  // namespace
 
 Table::Table(TableOptions options, std::string_view header)
@@ -151,7 +125,8 @@ std::vector<Table::Column> Table::columns_of_results() const {
                             "'properties', or write the output as JSON lines",
                             *other));
         }
-        for (const auto& [name, schema] : *properties) columns.push_back({.name = name, .kind = kind_of_property(schema)});
+        for (const auto& [name, schema] : *properties)
+            columns.push_back({.name = name, .kind = kind_of_property(schema, *options_.answer_schema)});
     }
     for (const ResultColumn& column : task_.columns)
         columns.push_back({.name = std::string(column.name), .kind = column.kind, .rounded = column.rounded});
@@ -177,7 +152,7 @@ Table::Answer Table::answer_of(const Json& entry) const {
     std::vector<Json> fields;
     for (const auto& [name, schema] : *properties_of(*options_.answer_schema)) {
         const Json* value = fits ? object->find(name) : nullptr;
-        const bool is_text = kind_of_property(schema) == engine::ParquetKind::text;
+        const bool is_text = kind_of_property(schema, *options_.answer_schema) == engine::ParquetKind::text;
         fields.push_back(value == nullptr || value->is_null() ? Json() : is_text ? Json(text_of(*value)) : *value);
     }
     if (fits) text = Json();

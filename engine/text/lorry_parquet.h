@@ -25,7 +25,7 @@ lorry_text_status lorry_parquet_check(lorry_text_view file, lorry_text_sink erro
 
 /* `description` is JSON:
  *   "input": a Parquet file whose columns are copied, or null; "columns": names of columns of the rows, as far as they are known;
- *   "added": [{"name", "kind": "text", "number", "vector" or "entities"}, ...], the columns at the end.
+ *   "added": [{"name", "kind": "text", "boolean", "integer", "number", "vector" or "entities"}, ...], the columns at the end.
  * Call observe for each row in any order, then add for each, ascending by `number` (from 0, in the input), then finish. A row is a JSON
  * object of the columns that are not copied. */
 lorry_text_status lorry_parquet_writer_new(lorry_text_view file, lorry_text_view description, lorry_parquet_writer** out,

@@ -18,6 +18,8 @@ Json list_of(const std::vector<std::string>& names) { return Json(Json::Array(na
 std::string_view name_of(ParquetKind kind) {
     switch (kind) {
         case ParquetKind::text: return "text";
+        case ParquetKind::boolean: return "boolean";
+        case ParquetKind::integer: return "integer";
         case ParquetKind::number: return "number";
         case ParquetKind::vector: return "vector";
         case ParquetKind::entities: return "entities";

@@ -45,7 +45,8 @@ private:
 // that copies the file's columns would find that only at the end.
 Expected<void, std::string> check_parquet(const std::filesystem::path& file);
 
-enum class ParquetKind : std::uint8_t { text, number, vector, entities };
+// integer: 64 bits; all of a column become numbers if one does not fit.
+enum class ParquetKind : std::uint8_t { text, boolean, integer, number, vector, entities };
 
 struct ParquetColumn {
     std::string name;

@@ -1,5 +1,5 @@
-// An HTTP/1.1 server for clients that nobody trusts. It bounds what a client can take of the process: descriptors, memory and time. Used by ops/http/pages.h
-// and ops/gateway.
+// An HTTP/1.1 server for clients that nobody trusts. It bounds what a client can take of the process: descriptors, memory and
+// time. Used by ops/http/pages.h and ops/gateway.
 //
 // One thread does all network work and calls an HttpHandler, which must not block. Answers are not compressed. Order: constructor, start(),
 // then any of the others; stop() before the handler ends.

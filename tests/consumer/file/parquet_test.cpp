@@ -197,6 +197,23 @@ TEST(Parquet, TypesOfLinesFollowFromTheirValues) {
     EXPECT_THAT(rows[3], testing::EndsWith(R"("vector":[],"entities":[],"score":0.25})"));
 }
 
+// Pins: one integer of more than 64 bits would have failed the output of the whole run at its end.
+TEST(Parquet, AddedColumnsHaveTheirTypesAndIntegersBecomeNumbersIfOneDoesNotFit) {
+    const TempFolder folder;
+    for (const auto& [value, kind, want] : {std::tuple("9007199254740993", ParquetKind::integer, "9007199254740993"),
+                                            std::tuple("18446744073709551615", ParquetKind::integer, "1.8446744073709552e+19"),
+                                            std::tuple("1e+29", ParquetKind::integer, "1e+29"), std::tuple("7", ParquetKind::number, "7.0"),
+                                            std::tuple("true", ParquetKind::boolean, "true")}) {
+        ParquetWriter writer(folder / "out.parquet", {.input = {}, .columns = {"a"}, .added = {{.name = "added", .kind = kind}}});
+        const std::vector<std::string> lines = {R"({"a":"x","added":null})", fmt::format(R"({{"a":"y","added":{}}})", value)};
+        for (const std::string& line : lines) writer.observe(line);
+        for (std::size_t i = 0; i < lines.size(); ++i) writer.add(static_cast<std::int64_t>(i), lines[i]);
+        writer.finish();
+        EXPECT_THAT(rows_in(folder / "out.parquet"),
+                    testing::ElementsAre(R"({"a":"x","added":null})", fmt::format(R"({{"a":"y","added":{}}})", want)));
+    }
+}
+
 TEST(Parquet, ACopyHasTheChosenRowsOfAllTypesAndTheAddedColumns) {
     const TempFolder folder;
     const auto all = rows_in(tables / "types.parquet");

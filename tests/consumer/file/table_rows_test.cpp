@@ -1,5 +1,6 @@
 // Tables: reading and writing CSV, templates, jobs made from rows, results beside the columns.
 #include "consumer/file/table_rows.h"
+#include "consumer/file/answer_columns.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -317,6 +318,33 @@ TEST(Table, PutsResultsBesideTheColumns) {
               "\n");
 }
 
+TEST(Table, AColumnHasTheTypeThatTheSchemaLeavesItsProperty) {
+    const Json root = Json::parse(R"({"$defs":{"count":{"type":"integer"},"again":{"$ref":"#/$defs/again"}}})").value();
+    using enum engine::ParquetKind;
+    for (const auto& [property, kind] :
+         std::vector<std::pair<const char*, engine::ParquetKind>>{{R"({"type":"boolean"})", boolean},
+                                                                  {R"({"type":"integer"})", integer},
+                                                                  {R"({"type":"number"})", number},
+                                                                  {R"({"type":["integer","null"]})", integer},
+                                                                  {R"({"type":["integer","number"]})", number},
+                                                                  {R"({"type":["integer","string"]})", text},
+                                                                  {R"({"type":"array"})", text},
+                                                                  {R"({"anyOf":[{"type":"boolean"},{"type":"null"}]})", boolean},
+                                                                  {R"({"oneOf":[{"const":1},{"const":2.5}]})", number},
+                                                                  {R"({"enum":[1,2,null]})", integer},
+                                                                  {R"({"enum":[1,"two"]})", text},
+                                                                  {R"({"enum":[true,false]})", boolean},
+                                                                  {R"({"const":null})", text},
+                                                                  {R"({"$ref":"#/$defs/count"})", integer},
+                                                                  {R"({"$ref":"#/$defs/again"})", text},
+                                                                  {R"({"$ref":"#/$defs/none"})", text},
+                                                                  {R"({"allOf":[{"type":"integer"}]})", text},
+                                                                  {"{}", text},
+                                                                  {"true", text}}) {
+        EXPECT_EQ(kind_of_property(Json::parse(property).value(), root), kind) << property;
+    }
+}
+
 TEST(Table, AnswersThatMatchASchemaBecomeColumnsOrObjects) {
     const Json schema = Json::parse(R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"},)"
                                     R"("tags":{"type":"array"}}})")
@@ -340,7 +368,7 @@ TEST(Table, AnswersThatMatchASchemaBecomeColumnsOrObjects) {
     EXPECT_EQ(csv.output_row("1,a", answer(R"({"age": null})", "stop")), "1,a,,,,,\n");
     const auto columns = csv.added_columns();
     EXPECT_EQ(columns[0].kind, engine::ParquetKind::text);
-    EXPECT_EQ(columns[1].kind, engine::ParquetKind::number);
+    EXPECT_EQ(columns[1].kind, engine::ParquetKind::integer);
 
     const Table lines = table(false, false, schema);
     EXPECT_EQ(lines.output_row(R"({"id":1,"text":"x"})", whole),

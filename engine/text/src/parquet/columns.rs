@@ -40,6 +40,8 @@ impl ColumnKind {
     pub fn named(name: &str) -> Result<ColumnKind, String> {
         Ok(match name {
             "text" => ColumnKind::Text,
+            "boolean" => ColumnKind::Bool,
+            "integer" => ColumnKind::Integer,
             "number" => ColumnKind::Number,
             "vector" => ColumnKind::Vector,
             "entities" => ColumnKind::Entities,

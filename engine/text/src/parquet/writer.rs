@@ -19,7 +19,7 @@ use super::arrow_schema;
 use super::columns::{Column, ColumnKind};
 use super::copy::{copy, stretches_of};
 use super::guard::{text_of, Source};
-use super::line::{kind_of, Line};
+use super::line::{kind_of, Kind, Line};
 
 /// A row group is written when its lines have so many bytes.
 const GROUP_BYTES: usize = 64 << 20;
@@ -104,7 +104,12 @@ impl Writer {
     /// Learns the columns of a line and the types of their values.
     pub fn observe(&mut self, line: &str) -> Result<(), String> {
         for (name, value) in Line::parse(line)?.0 {
-            if self.added.iter().all(|(added, _)| *added != name) {
+            if let Some((_, kind)) = self.added.iter_mut().find(|(added, _)| *added == name) {
+                let fits = matches!(kind_of(value), Kind::Null | Kind::Integer | Kind::LongInteger);
+                if *kind == ColumnKind::Integer && !fits {
+                    *kind = ColumnKind::Number; // an integer of more digits than 64 bits hold
+                }
+            } else {
                 let place = self.place_of(&name);
                 self.seen[place].1 = ColumnKind::widened(self.seen[place].1, kind_of(value));
             }
