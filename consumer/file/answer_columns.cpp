@@ -1,4 +1,4 @@
-// Reads a schema's types.
+// Finds the properties of a schema and the JSON types that it allows them. Used by table_rows.cpp.
 #include "consumer/file/answer_columns.h"
 
 #include <algorithm>
