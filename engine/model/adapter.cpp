@@ -11,6 +11,7 @@
 #include "engine/model/adapter_config.h"
 #include "engine/model/adapter_match.h"
 #include "engine/model/adapter_parameters.h"
+#include "engine/model/coded_tensors.h"
 #include "engine/model/merged_weight.h"
 #include "engine/model/model.h"
 #include "engine/model/model_heads.h"
@@ -88,7 +89,8 @@ const Tensor& tensor_of(const Model& model, const std::string& name) {
 const Tensor* base_weight_of(const Model& model, const std::string& path) {
     const ModelLayout& layout = model.layout();
     const bool is_tied = model.config().tied_head && layout.head() != nullptr && path == layout.head()->path;
-    return model.checkpoint().find((is_tied ? layout.tokens : path) + ".weight", layout.prefix);
+    const Tensor* const weight = model.checkpoint().find((is_tied ? layout.tokens : path) + ".weight", layout.prefix);
+    return weight != nullptr && weight->format ? weight : nullptr;
 }
 
 // path: of the module whose weight this is a copy of. False if the base has it in codes.
@@ -308,7 +310,7 @@ private:
 
     // The changed weight, in float32.
     static const Tensor* merge(const HeadMatch& match, const Tensor& weight, std::vector<float>& merged, Tensor& out) {
-        const MergedWeight sums{.weight = weight, .transposed = false, .a = *match.lora_a, .b = *match.lora_b, .scale = match.scale};
+        const MergedWeight sums{.weight = &weight, .a = *match.lora_a, .b = *match.lora_b, .scale = match.scale};
         const std::vector<float> magnitudes = match.magnitude != nullptr ? to_float(*match.magnitude) : std::vector<float>();
         merged.clear();
         for_rows(sums, [&](std::size_t row, std::span<float> values) {
@@ -393,14 +395,13 @@ public:
         for (LoraMatch& lora : match_.loras) {
             if (lora.magnitude == nullptr) continue;
             const Tensor* const weight = lora.base_weight != nullptr ? lora.base_weight : base_weight_of(model_, lora.module->path);
-            if (weight == nullptr) {
-                return unexpected(
-                    fmt::format("adapter_config.json: use_dora: the base model's {} is quantized ({}), and magnitudes need its "
-                                "full-precision weights; use that checkpoint, with --quantize if memory is short",
-                                lora.module->path, model_.config().quantized->name));
-            }
-            const MergedWeight sums{
-                .weight = *weight, .transposed = lora.module->transposed, .a = *lora.a, .b = *lora.b, .scale = lora.scale};
+            const auto codes = weight == nullptr ? read_base_codes(*lora.module) : nullptr;
+            const MergedWeight sums{.weight = weight,
+                                    .codes = codes == nullptr ? nullptr : &codes->part,
+                                    .transposed = lora.module->transposed,
+                                    .a = *lora.a,
+                                    .b = *lora.b,
+                                    .scale = lora.scale};
             lora.output_scales = output_scales(sums, *lora.magnitude);
             if (std::ranges::all_of(lora.output_scales, [](float scale) { return std::isfinite(scale); })) continue;
             return unexpected(in_file(weights_name, fmt::format("tensor {}: a magnitude divided by the norm of its row of weights is not "
@@ -408,6 +409,10 @@ public:
                                                                 lora.magnitude->name)));
         }
         return {};
+    }
+    std::unique_ptr<CodedWeight> read_base_codes(const LinearModule& module) const {
+        const CodedSource source{.config = *model_.config().quantized, .checkpoint = model_.checkpoint(), .prefix = model_.layout().prefix};
+        return read_codes(source, *source.find(module.path, module.out_features, module.in_features));
     }
     std::span<const Tensor> tensors() const { return tensors_; }
     AdapterInfo& info() { return info_; }

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "kernels/checkpoint_weights.h"
+
 namespace lorry::engine {
 
 void for_rows(const MergedWeight& merged, const std::function<void(std::size_t row, std::span<float> values)>& visit) {
@@ -11,13 +13,18 @@ void for_rows(const MergedWeight& merged, const std::function<void(std::size_t r
     const auto rank = static_cast<std::size_t>(merged.a.shape[0]);
     const auto columns = static_cast<std::size_t>(merged.a.shape[1]);
     const auto rows = static_cast<std::size_t>(merged.b.shape[0]);
-    const std::vector<float> stored = merged.transposed ? to_float(merged.weight) : std::vector<float>();
+    CHECK(merged.weight != nullptr || (merged.codes != nullptr && !merged.transposed), "a weight is a tensor of numbers or in codes");
+    const std::vector<float> stored = merged.transposed ? to_float(*merged.weight) : std::vector<float>();
     std::vector<float> values(columns);
     for (std::size_t row = 0; row < rows; ++row) {
-        if (merged.transposed) {
+        if (merged.weight == nullptr) {
+            for (std::size_t column = 0; column < columns; ++column)
+                values[column] =
+                    kernels::decoded(*merged.codes, merged.a.shape[1], static_cast<std::int64_t>(row), static_cast<std::int64_t>(column));
+        } else if (merged.transposed) {
             for (std::size_t column = 0; column < columns; ++column) values[column] = stored[column * rows + row];
         } else {
-            values = row_of(merged.weight, static_cast<std::int64_t>(row));
+            values = row_of(*merged.weight, static_cast<std::int64_t>(row));
         }
         for (std::size_t k = 0; k < rank; ++k) {
             const float factor = merged.scale * b[row * rank + k];

@@ -7,15 +7,17 @@
 #include <vector>
 
 #include "engine/model/weights.h"
+#include "kernels/coded_weight.h"
 
 namespace lorry::engine {
 
 // weight + scale · b · a. The tensors have bytes and dtypes that weights may have, and shapes that fit each other.
 struct MergedWeight {
-    const Tensor& weight;     // [out, in]
-    bool transposed = false;  // [in, out] instead
-    const Tensor& a;          // [rank, in]
-    const Tensor& b;          // [out, rank]
+    const Tensor* weight = nullptr;             // [out, in]; nullptr: it is in codes
+    const kernels::CodedPart* codes = nullptr;  // not null if `weight` is
+    bool transposed = false;                    // `weight` is [in, out] instead
+    const Tensor& a;                            // [rank, in]
+    const Tensor& b;                            // [out, rank]
     float scale = 1.0F;
 };
 

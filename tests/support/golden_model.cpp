@@ -32,9 +32,13 @@ std::string read_file(const std::filesystem::path& file) {
     return std::move(*text);
 }
 
-bool has_experts(const std::string& checkpoint) {
-    const std::string config = read_file(golden_folder() / "checkpoints" / checkpoint / "config.json");
-    return config.find("\"num_experts\"") != std::string::npos || config.find("\"num_local_experts\"") != std::string::npos;
+BaseKind kind_of(const std::string& checkpoint) {
+    const std::filesystem::path file = golden_folder() / "checkpoints" / checkpoint / "config.json";
+    if (!std::filesystem::exists(file)) return BaseKind::quantized;
+    const std::string config = read_file(file);
+    const bool has_experts =
+        config.find("\"num_experts\"") != std::string::npos || config.find("\"num_local_experts\"") != std::string::npos;
+    return has_experts ? BaseKind::experts : BaseKind::dense;
 }
 
 }  // namespace
@@ -54,17 +58,17 @@ std::vector<std::string> golden_names(const std::string& kind) {
     return names;
 }
 
-std::vector<std::string> checkpoint_names(Experts experts) {
+std::vector<std::string> checkpoint_names(BaseKind kind) {
     std::vector<std::string> names = golden_names("checkpoints");
-    std::erase_if(names, [&](const std::string& name) { return has_experts(name) != experts.with_experts; });
+    std::erase_if(names, [&](const std::string& name) { return kind_of(name) != kind; });
     return names;
 }
 
-std::vector<std::string> adapter_names(Experts experts) {
+std::vector<std::string> adapter_names(BaseKind kind) {
     std::vector<std::string> names = golden_names("adapters");
     std::erase_if(names, [&](const std::string& name) {
         const auto config = schema::Json::parse(read_file(golden_folder() / "adapters" / name / "adapter_config.json"));
-        return has_experts(*config->find("base_model_name_or_path")->as_string()) != experts.with_experts;
+        return kind_of(*config->find("base_model_name_or_path")->as_string()) != kind;
     });
     return names;
 }

@@ -19,12 +19,11 @@ std::filesystem::path data_folder();
 std::filesystem::path golden_folder();  // its models
 // Names of the folders and files in golden_folder()/kind, sorted. kind: "checkpoints", "adapters", "refused_adapters", ….
 std::vector<std::string> golden_names(const std::string& kind);
-// The checkpoints with or without experts, and the adapters of such checkpoints. They look for a key only: programs ask when they start.
-struct Experts {
-    bool with_experts;
-};
-std::vector<std::string> checkpoint_names(Experts experts);
-std::vector<std::string> adapter_names(Experts experts);
+// Of what kind a checkpoint is: dense ones, those with experts and those in codes ("quantized").
+enum class BaseKind : std::uint8_t { dense, experts, quantized };
+// The "checkpoints" of one kind, and the "adapters" of such bases. They look for a key only: programs ask when they start.
+std::vector<std::string> checkpoint_names(BaseKind kind);
+std::vector<std::string> adapter_names(BaseKind kind);
 
 struct GoldenCase {
     std::vector<kernels::TokenId> prompt;

@@ -147,6 +147,7 @@ CHECKPOINTS = {
         {}),
 }
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+TOKENS = [5, 61, 62, 63, 9, 30, 31, 2, 44, 17, 50, 12]  # out of order
 
 # name -> (checkpoint, LoraConfig arguments)
 ADAPTERS = {
@@ -168,6 +169,17 @@ ADAPTERS = {
         {"r": 3, "lora_alpha": 5, "bias": "all", "target_modules": ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]}),
     "starcoder2-bias": ("starcoder2", {"r": 2, "lora_alpha": 3, "bias": "lora_only", "target_modules": ["q_proj", "c_fc", "c_proj"]}),
     "stablelm-plain": ("stablelm", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "up_proj"]}),
+    "gemma-embedding": ("gemma", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "embed_tokens"]}),
+    "gemma3-embedding": ("gemma3", {"r": 3, "lora_alpha": 5, "target_modules": ["v_proj", "embed_tokens"]}),
+    "smollm3-tokens": ("smollm3", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj"], "trainable_token_indices": TOKENS}),
+    "granite-tokens": ("granite", {"r": 2, "lora_alpha": 3, "target_modules": ["v_proj"], "trainable_token_indices": TOKENS}),
+    "olmo2-tokens": (
+        "olmo2",
+        {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": TOKENS, "lm_head": TOKENS[4:]}}),
+    "phi3-saved-embedding": ("phi3", {"r": 2, "lora_alpha": 3, "target_modules": ["o_proj"], "modules_to_save": ["embed_tokens"]}),
+    "granite-saved-embedding": ("granite", {"r": 2, "lora_alpha": 3, "target_modules": ["o_proj"], "modules_to_save": ["embed_tokens"]}),
+    "granite-saved-both": (
+        "granite", {"r": 2, "lora_alpha": 3, "target_modules": ["o_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}),
     "mixtral-dora": ("mixtral", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["q_proj", "o_proj"]}),
     "mixtral-attention": ("mixtral", {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION}),
     "qwen2-moe-linear": ("qwen2-moe", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear"}),
@@ -253,18 +265,16 @@ def write_checkpoint(folder, class_name, config, options):
     golden_cases.write_goldens(folder, model, header, options.get("lengths", LENGTHS))
 
 
-def write_adapter(folder, checkpoints, checkpoint, arguments):
+def write_adapter(folder, checkpoint, load_base, arguments):
     golden_encoders.make_folder(folder)
-    class_name = CHECKPOINTS[checkpoint][0]
     config = {"task_type": "CAUSAL_LM", **arguments}
-    golden_encoder_adapters.make_tensors(
-        folder, get_peft_model(load(checkpoints / checkpoint, class_name), LoraConfig(**config)), checkpoint, arguments)  # fmt: skip
+    golden_encoder_adapters.make_tensors(folder, get_peft_model(load_base(), LoraConfig(**config)), checkpoint, arguments)
     with tempfile.TemporaryDirectory() as temporary:
         shutil.copy(folder / "adapter_config.json", temporary)
         golden_weights.write_safetensors(folder, Path(temporary) / "adapter_model.safetensors")
-        model = PeftModel.from_pretrained(load(checkpoints / checkpoint, class_name), temporary).eval()
+        model = PeftModel.from_pretrained(load_base(), temporary).eval()
         golden_adapters.check_loaded(model, Path(temporary))
-    base = load(checkpoints / checkpoint, class_name)
+    base = load_base()
     header = {"base": checkpoint, "vocab_size": base.config.get_text_config().vocab_size}
     golden_cases.write_goldens(folder, model, header, ADAPTER_LENGTHS, differs_from=base)
 
@@ -302,7 +312,8 @@ def write_all(models, names):
             write_checkpoint(models / "checkpoints" / name, class_name, json.loads(json.dumps(config)), options)
     for name, (checkpoint, arguments) in ADAPTERS.items():
         if not names or name in names:
-            write_adapter(models / "adapters" / name, models / "checkpoints", checkpoint, json.loads(json.dumps(arguments)))
+            write_adapter(models / "adapters" / name, checkpoint, lambda: load(models / "checkpoints" / checkpoint, CHECKPOINTS[checkpoint][0]),
+                          json.loads(json.dumps(arguments)))  # fmt: skip
     for name, (checkpoint, arguments) in OLD_ADAPTERS.items():
         if not names or name in names:
             write_old_adapter(models / "adapters" / name, models / "checkpoints", checkpoint, arguments)

@@ -256,6 +256,34 @@ CHECKPOINTS = {
 }
 
 
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+MLP = ["gate_proj", "up_proj", "down_proj"]
+# name -> (checkpoint, LoraConfig arguments): what peft makes of the dequantized model.
+ADAPTERS = {
+    "nf4-linear": ("bitsandbytes-nf4", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, *MLP]}),
+    "nf4-saved": (
+        "bitsandbytes-nf4", {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "v_proj"], "modules_to_save": ["lm_head", "norm"]}),
+    "nf4-dora": ("bitsandbytes-nf4", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["q_proj", "o_proj", "down_proj"]}),
+    "fp4-dora": ("bitsandbytes-fp4", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": MLP}),
+    "nf4-embedding": ("bitsandbytes-nf4", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "embed_tokens"]}),
+    "gptq-tokens": (
+        "gptq", {"r": 2, "lora_alpha": 3, "target_modules": ["o_proj"], "trainable_token_indices": [5, 61, 62, 30, 2, 44, 17, 9]}),
+    "gptq-linear": ("gptq", {"r": 4, "lora_alpha": 8, "use_rslora": True, "target_modules": ["k_proj", "o_proj", "up_proj"]}),
+    "gptq-desc-act-saved": (
+        "gptq-desc-act", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, *MLP], "modules_to_save": ["lm_head"]}),
+    "gptq-desc-act-dora": ("gptq-desc-act", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["v_proj", "o_proj"]}),
+    "gptq-fused-dora": (
+        "gptq-fused", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["qkv_proj", "gate_up_proj", "down_proj"]}),
+    "awq-saved": (
+        "awq", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "gate_proj", "down_proj"], "modules_to_save": ["norm"]}),
+    "fp8-blocks-linear": ("fp8-blocks", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, *MLP]}),
+    "fp8-blocks-dora": (
+        "fp8-blocks", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["k_proj", "up_proj"], "modules_to_save": ["lm_head"]}),
+    "compressed-w4-saved": (
+        "compressed-w4", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, "up_proj"], "modules_to_save": ["lm_head"]}),
+    "compressed-w4-zeros-linear": ("compressed-w4-zeros", {"r": 2, "lora_alpha": 3, "target_modules": [*ATTENTION, *MLP]}),
+}
+
 # name -> (quantization_config, words of the message)
 W4 = int_weights(4, "group", group_size=16)
 W8 = int_weights(8, "channel")
@@ -285,8 +313,8 @@ def digest(weight):
     return f"{value:016x}"
 
 
-def write_checkpoint(folder, class_name, config, reader, quantization, left):
-    folder.mkdir(parents=True, exist_ok=True)
+def dequantized(class_name, config, reader, quantization, left):
+    """Returns the float model with the decoded weights, its config as saved, its tensors, and the digests of decoded weights."""
     model_class = getattr(transformers, class_name)
     model = model_class(model_class.config_class(**config))
     with tempfile.TemporaryDirectory() as temporary:
@@ -301,17 +329,31 @@ def write_checkpoint(folder, class_name, config, reader, quantization, left):
             digests[path] = digest(state[name])
         else:
             state[name] = tensors.spread(name, shape, *golden_families.spread(name, shape, saved))
-    golden_weights.write_tensors(folder, tensors.rows)
-    saved["quantization_config"] = quantization
-    (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
+    return model.eval(), saved, tensors, digests
+
+
+def write_checkpoint(folder, class_name, config, reader, quantization, left):
+    folder.mkdir(parents=True, exist_ok=True)
+    model, saved, tensors, digests = dequantized(class_name, config, reader, quantization, left)
+    golden_weights.write_tensors(folder, tensors.rows)
+    saved["quantization_config"] = quantization
+    (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
     header = {"vocab_size": config["vocab_size"], "digests": digests}
     golden_cases.write_goldens(folder, model, header, LENGTHS)
+
+
+def load(name):
+    class_name, config, reader, quantization, left = CHECKPOINTS[name]
+    return dequantized(class_name, dict(config), reader, dict(quantization), left)[0]
 
 
 def write_all(models, names):
     for name, (class_name, config, reader, quantization, left) in CHECKPOINTS.items():
         if not names or name in names:
             write_checkpoint(models / "quantized" / name, class_name, dict(config), reader, dict(quantization), left)
+    for name, (checkpoint, arguments) in ADAPTERS.items():
+        if not names or name in names:
+            golden_families.write_adapter(models / "adapters" / name, checkpoint, lambda: load(checkpoint), json.loads(json.dumps(arguments)))

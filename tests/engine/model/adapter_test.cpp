@@ -28,7 +28,11 @@ using tests::Sequence;
 using tests::StepDriver;
 
 std::filesystem::path adapter_folder(const std::string& name) { return tests::golden_folder() / "adapters" / name; }
-std::filesystem::path checkpoint_folder(const std::string& name) { return tests::golden_folder() / "checkpoints" / name; }
+// Of a checkpoint in full precision or a quantized one.
+std::filesystem::path checkpoint_folder(const std::string& name) {
+    const auto folder = tests::golden_folder() / "checkpoints" / name;
+    return std::filesystem::exists(folder) ? folder : tests::golden_folder() / "quantized" / name;
+}
 
 std::string all_words(const std::string& message, const std::vector<std::string>& words) {
     for (const std::string& word : words) {
@@ -179,11 +183,13 @@ std::string adapter_test_name(const testing::TestParamInfo<std::string>& paramet
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
 }
-// Apart, as a GPU runs no experts.
-const std::vector<std::string> adapters_of_dense = tests::adapter_names({.with_experts = false});
-const std::vector<std::string> adapters_of_experts = tests::adapter_names({.with_experts = true});
+// Apart, as a GPU runs only the first.
+const std::vector<std::string> adapters_of_dense = tests::adapter_names(tests::BaseKind::dense);
+const std::vector<std::string> adapters_of_experts = tests::adapter_names(tests::BaseKind::experts);
+const std::vector<std::string> adapters_of_quantized = tests::adapter_names(tests::BaseKind::quantized);
 INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(adapters_of_dense), adapter_test_name);
 INSTANTIATE_TEST_SUITE_P(Experts, GoldenAdapter, testing::ValuesIn(adapters_of_experts), adapter_test_name);
+INSTANTIATE_TEST_SUITE_P(Quantized, GoldenAdapter, testing::ValuesIn(adapters_of_quantized), adapter_test_name);
 
 // Pins the row groups: all ranks, targets, replaced modules and base rows in one launch give the same bits as alone.
 TEST(Adapter, AllAdaptersOfABaseAndPlainRowsRunInOneBatchAsAlone) {

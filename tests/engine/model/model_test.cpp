@@ -130,8 +130,8 @@ std::string test_name(const testing::TestParamInfo<std::string>& parameter) {
     return name;
 }
 // Apart, as a GPU runs no experts.
-const std::vector<std::string> dense_checkpoints = tests::checkpoint_names({.with_experts = false});
-const std::vector<std::string> checkpoints_with_experts = tests::checkpoint_names({.with_experts = true});
+const std::vector<std::string> dense_checkpoints = tests::checkpoint_names(tests::BaseKind::dense);
+const std::vector<std::string> checkpoints_with_experts = tests::checkpoint_names(tests::BaseKind::experts);
 INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint, testing::ValuesIn(dense_checkpoints), test_name);
 INSTANTIATE_TEST_SUITE_P(Experts, GoldenCheckpoint, testing::ValuesIn(checkpoints_with_experts), test_name);
 
