@@ -87,6 +87,14 @@ void check(const EmbedArgs& args, const BegunStep& step) {
     checks.equal("out.columns", args.out.columns, "tokens.in_features", args.tokens.in_features());
     const std::int64_t vocabulary = args.tokens.out_features();
     for (const TokenId token : args.step.tokens) checks.within("a token", token, vocabulary);
+    std::int64_t row_least = 0;
+    for (const OwnEmbedding& own : args.own) {
+        CHECK(own.row >= row_least && own.row < args.out.rows,
+              fmt::format("embed: rows of their own do not ascend within {}", args.out.rows));
+        row_least = own.row + 1;
+        checks.equal("a table's in_features", own.table->in_features(), "tokens.in_features", args.tokens.in_features());
+        checks.within("an index", own.index, own.table->out_features());
+    }
     if (args.types != nullptr) {
         checks.equal("types.in_features", args.types->in_features(), "tokens.in_features", args.tokens.in_features());
         for (const std::int32_t type : args.step.token_types) checks.within("a token type", type, args.types->out_features());

@@ -39,12 +39,19 @@ struct StepInputs {
     std::span<const std::int32_t> sample_rows{};  // rows whose logits are wanted, ascending
 };
 
+// A row whose token has a vector of an adapter's own.
+struct OwnEmbedding {
+    std::int64_t row = 0;
+    const PackedWeight* table = nullptr;  // [.., hidden]
+    std::int64_t index = 0;               // of the vector in `table`
+};
 struct EmbedArgs {
     static constexpr const char* op_name = "embed";
     Matrix out;                               // [rows, hidden] float32
     const PackedWeight& tokens;               // [vocabulary, hidden]; the same object as a tied head
     const PackedWeight* positions = nullptr;  // [positions, hidden], learned positions (GPT-2)
     const PackedWeight* types = nullptr;      // [token types, hidden] (BERT)
+    std::span<const OwnEmbedding> own{};      // rows, ascending, whose token is not looked up in `tokens`
     const StepInputs& step;
 };
 

@@ -15,6 +15,36 @@ void add_groups_among(std::span<const AdapterRows> groups, std::span<const std::
     }
 }
 
+void AdaptedOps::embed(const EmbedCall& call) {
+    own_embeddings_.clear();
+    for (const AdapterRows& group : call.site.adapters) {
+        const AdapterEmbedding* const change = group.adapter->embedding();
+        if (change == nullptr || change->table == nullptr) continue;
+        for (std::int64_t row = group.row_begin; row < group.row_begin + group.row_count; ++row) {
+            const auto index = change->index_of(call.step.tokens[static_cast<std::size_t>(row)]);
+            if (index) own_embeddings_.push_back({.row = row, .table = change->table.get(), .index = *index});
+        }
+    }
+    const ModelWeights& weights = call.weights;
+    backend_.embed({.out = call.out,
+                    .tokens = *weights.tokens,
+                    .positions = weights.positions.get(),
+                    .types = weights.types.get(),
+                    .own = own_embeddings_,
+                    .step = call.step});
+    for (const AdapterRows& group : call.site.adapters) {
+        const AdapterEmbedding* const change = group.adapter->embedding();
+        if (change == nullptr || change->a == nullptr) continue;
+        // Of all rows, as the step's tokens are; there are few columns.
+        const Matrix low = call.scratch.view_of(call.step.rows, change->a->in_features());
+        backend_.embed({.out = low, .tokens = *change->a, .step = call.step});
+        backend_.matmul({.out = call.out.slice_rows(group.row_begin, group.row_count),
+                         .in = low.slice_rows(group.row_begin, group.row_count),
+                         .weight = *change->b,
+                         .accumulate = true});
+    }
+}
+
 void AdaptedOps::normalize(const NormCall& call) {
     const auto changed = [&](const Adapter& adapter) { return adapter.norm_at(call.site.layer, call.norm_site); };
     for_changed_rows(call.site.adapters, call.in.rows, changed, [&](std::int64_t begin, std::int64_t count, const Norm* change) {

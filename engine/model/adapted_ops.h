@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/model/activation.h"
 #include "engine/model/adapter.h"
 #include "engine/model/model.h"
 #include "engine/model/model_weights.h"
@@ -42,6 +43,15 @@ struct Site {
 // Groups of rows in terms of some of these, which ascend. Appends to `out`.
 void add_groups_among(std::span<const AdapterRows> groups, std::span<const std::int32_t> rows, std::vector<AdapterRows>& out);
 
+// What adapters change in the embedding of tokens.
+struct EmbedCall {
+    const Site& site;
+    const ModelWeights& weights;
+    const kernels::StepInputs& step;
+    kernels::Matrix out;        // [rows, width] float32
+    const Activation& scratch;  // as wide
+};
+
 // out = norm(in), with the base's norm or an adapter's own.
 struct NormCall {
     const Site& site;
@@ -77,6 +87,7 @@ public:
     // Both outlive it.
     AdaptedOps(const ModelConfig& config, kernels::Backend& backend) : config_(config), backend_(backend) {}
 
+    void embed(const EmbedCall& call);
     void normalize(const NormCall& call);
     void project(const ProjectCall& call);
     void activate(const ActivateCall& call);
@@ -91,6 +102,7 @@ private:
     // Kept between steps for their capacity.
     std::vector<kernels::LoraGroup> lora_groups_;
     std::vector<kernels::BiasGroup> bias_groups_;
+    std::vector<kernels::OwnEmbedding> own_embeddings_;
 };
 
 }  // namespace lorry::engine

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "engine/model/adapter_config.h"
+#include "engine/model/adapter_embedding.h"
 #include "engine/model/adapter_match.h"
 #include "engine/model/adapter_parameters.h"
 #include "engine/model/coded_tensors.h"
@@ -51,7 +52,7 @@ std::string not_finite(const Tensor& tensor) {
 
 // model_config: as OpenAdapter.
 Expected<AdapterInfo, std::string> describe(const AdapterConfig& config, const AdapterMatch& match, const ModelConfig& model,
-                                            std::string_view model_config) {
+                                            const ModelLayout& layout, std::string_view model_config) {
     AdapterInfo info;
     if (match.head) {
         const bool is_of_base = model.labels != nullptr && model.head == match.head->task;
@@ -74,6 +75,13 @@ Expected<AdapterInfo, std::string> describe(const AdapterConfig& config, const A
     for (const SavedNormMatch& saved : match.norms) add(saved.module->path);
     for (const BiasMatch& bias : match.biases) add(bias.module->path);
     if (match.head) add(match.head->module->output);
+    if (match.embedding_update) {
+        const std::int64_t rank = match.embedding_update->a->shape.front();
+        info.rank_max = std::max(info.rank_max, rank);
+        info.elements += rank * match.embedding_update->b->shape.front();
+    }
+    if (match.embedding_update || match.embedding_rows || match.embedding != nullptr) add(layout.tokens);
+    if (match.head_rows) add(layout.head()->path);
     if (model.experts) info.elements += expert_elements * model.experts->chosen / model.experts->count;
     info.targets.assign(targets.begin(), targets.end());
     return info;
@@ -122,6 +130,7 @@ public:
         return norm ? &*norm : nullptr;
     }
 
+    const AdapterEmbedding* embedding() const override { return embedding_ ? &*embedding_ : nullptr; }
     const Classifier* classifier() const override { return classifier_ ? &*classifier_ : nullptr; }
 
     void pack(const AdapterMatch& match) {
@@ -130,6 +139,8 @@ public:
             if (lora.base_weight != nullptr) replace_weight(*lora.module, *lora.base_weight);
         }
         for (const CopyMatch& trained : match.copies) replace_weight(*model_.layout().head(), *trained.copy);
+        if (match.embedding != nullptr || match.embedding_rows || match.embedding_update) embedding_ = pack_embedding(match, packer_);
+        if (match.head_rows) projection_of(*model_.layout().head()).parts = pack_head_rows(*match.head_rows, packer_);
         pack_loras(match.loras);
         pack_scales(match);
         pack_biases(match);
@@ -330,6 +341,7 @@ private:
     const std::int64_t experts_;                                   // of a layer
     std::vector<std::unique_ptr<AdapterProjection>> projections_;  // at index_of()
     std::vector<std::optional<Norm>> norms_;                       // [layers · norm_sites]
+    std::optional<AdapterEmbedding> embedding_;
     std::optional<Classifier> classifier_;
     VectorStore vectors_;
 };
@@ -343,7 +355,13 @@ public:
         auto matched = match_adapter(config, model_.layout(), model_.config(), tensors_);
         if (!matched) return unexpected(matched.error());
         match_ = std::move(*matched);
-        if (const auto taken = keep_trained_copies(); !taken) return unexpected(taken.error());
+        auto info = describe(config, match_, model_.config(), model_.layout(), model_config);
+        if (!info) return unexpected(info.error());
+        info_ = std::move(*info);
+        if (const auto kept = keep_trained_copies(); !kept) return unexpected(kept.error());
+        if (changes_embedding() && !model_.pools())
+            return unexpected(fmt::format("{}: the adapter changes {}, for which a GPU has no kernels yet; use --device cpu", weights_name,
+                                          model_.layout().tokens));
         if (match_.head && !model_.pools())
             return unexpected(
                 std::string("adapter_config.json: task_type: a GPU has no kernels for classification heads yet; use --device cpu"));
@@ -353,31 +371,61 @@ public:
                             "the adapter (modules_to_save)",
                             weights_name, match_.head->module->dense));
         }
-        auto info = describe(config, match_, model_.config(), model_config);
-        if (!info) return unexpected(info.error());
-        info_ = std::move(*info);
-        // PEFT stores a copy of the base's weight with a targeted head. The copy matters only if it was trained.
-        for (LoraMatch& lora : match_.loras) {
-            if (lora.base_weight != nullptr && equals_base(model_, lora.module->path, *lora.base_weight)) lora.base_weight = nullptr;
-        }
         return {};
     }
-    // Leaves in `copies` only a head that was trained, which replaces the base's. A trained embedding is refused, and so is a trained head
-    // that is tied to it, has a bias of another name (masked language models), or has a low-rank update whose base PEFT stores elsewhere.
+    bool changes_embedding() const {
+        return match_.embedding != nullptr || match_.embedding_rows || match_.embedding_update || match_.head_rows;
+    }
+    // PEFT stores copies of the base's embedding and head, which matter only if they were trained. Leaves those of the head in `copies` and
+    // LoraMatch::base_weight, and makes the other the embedding.
     Expected<void, std::string> keep_trained_copies() {
         const ModelLayout& layout = model_.layout();
+        const auto targeted = std::ranges::find(match_.loras, layout.head(), &LoraMatch::module);
+        LoraMatch* const lora = layout.head() == nullptr || targeted == match_.loras.end() ? nullptr : &*targeted;
+        if (model_.config().tied_head && !share_tied_copy(lora)) {
+            return unexpected(fmt::format(
+                "{}: it has an embedding and a head that differ, but in the base model they are one: merge the adapter into the "
+                "base model (merge_and_unload)",
+                weights_name));
+        }
         std::erase_if(match_.copies, [&](const CopyMatch& match) { return equals_base(model_, match.path, *match.copy); });
-        const bool is_targeted = std::ranges::find(match_.loras, layout.head(), &LoraMatch::module) != match_.loras.end();
+        if (lora != nullptr && lora->base_weight != nullptr && equals_base(model_, lora->module->path, *lora->base_weight))
+            lora->base_weight = nullptr;
         for (const CopyMatch& match : match_.copies) {
             const bool is_head = match.path != layout.tokens;
-            if (is_head && !is_targeted && !model_.config().tied_head && layout.head_bias.empty()) continue;
+            // Not a head beside its own update or with a bias of another name (masked language models), nor rows beside the whole.
+            const bool is_clear = is_head ? lora == nullptr && layout.head_bias.empty() : !match_.embedding_rows;
+            if (is_clear) continue;
             return unexpected(fmt::format(
-                "{}: tensor {} differs from the base model, and adapters cannot change it. If it was trained, merge the adapter "
+                "{}: tensor {} differs from the base model, and this adapter cannot change it. If it was trained, merge the adapter "
                 "into the base model (merge_and_unload); if not, save the adapter without it (save_pretrained with "
                 "save_embedding_layers=False)",
                 weights_name, match.copy->name));
         }
+        for (const CopyMatch& match : match_.copies) {
+            if (match.path == layout.tokens) match_.embedding = match.copy;
+        }
+        std::erase_if(match_.copies, [&](const CopyMatch& match) { return match.path == layout.tokens; });
         return {};
+    }
+    // A tied model has one matrix, stored under either name or both. Makes it the embedding and, unless the adapter has another, the head.
+    // False: the tensors differ. lora: of the head, or nullptr.
+    bool share_tied_copy(LoraMatch* lora) {
+        std::vector<const Tensor*> stored;
+        for (const CopyMatch& match : match_.copies) stored.push_back(match.copy);
+        if (lora != nullptr && lora->base_weight != nullptr) stored.push_back(lora->base_weight);
+        if (stored.empty()) return true;
+        if (std::ranges::any_of(stored, [&](const Tensor* tensor) { return !equal_values(*tensor, *stored.front()); })) return false;
+        const ModelLayout& layout = model_.layout();
+        match_.copies.clear();
+        if (match_.embedding == nullptr) match_.copies.push_back({.path = layout.tokens, .copy = stored.front()});
+        if (lora != nullptr) {
+            lora->base_weight = stored.front();
+        } else if (layout.head() != nullptr &&
+                   std::ranges::find(match_.linears, layout.head(), &SavedLinearMatch::module) == match_.linears.end()) {
+            match_.copies.push_back({.path = layout.head()->path, .copy = stored.front()});
+        }
+        return true;
     }
     // Whether the adapter leaves a part of its head's hidden layer to the base.
     static bool needs_base(const HeadMatch& head) {
@@ -494,7 +542,7 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     const std::vector<Tensor> split_tensors = split_parameter_updates(*tensors, model, split);
     const auto match = match_adapter(files->config, layout, model, split_tensors);
     if (!match) return unexpected(match.error());
-    auto info = describe(files->config, *match, model, files->model_config);
+    auto info = describe(files->config, *match, model, layout, files->model_config);
     if (!info) return unexpected(info.error());
     info->bytes = files->text.size() + weights_bytes;
 

@@ -2,6 +2,7 @@
 // hash of its content; its name is only a label. Reading and packing run on the adapter cache's thread; a packed Adapter never changes.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -48,6 +49,22 @@ struct AdapterProjection {
     kernels::Vector bias;                       // added: the difference from the base's bias; may be empty
 };
 
+// What an adapter changes in the embedding of tokens: it adds b · a[token], and some or all tokens have vectors of their own.
+struct AdapterEmbedding {
+    std::unique_ptr<kernels::PackedWeight> a;         // [vocabulary, rank], looked up as an embedding is; nullptr: nothing is added
+    std::unique_ptr<kernels::PackedWeight> b;         // [width, rank], times the scale
+    std::unique_ptr<kernels::PackedWeight> table;     // [tokens, width], those of their own; nullptr: there are none
+    std::optional<std::vector<std::int64_t>> tokens;  // that have rows in `table`, ascending; nullopt: all of the vocabulary
+
+    // The row of a token in `table`; nullopt: the base's vector is used.
+    std::optional<std::int64_t> index_of(std::int64_t token) const {
+        if (!tokens) return token;
+        const auto found = std::ranges::lower_bound(*tokens, token);
+        if (found == tokens->end() || *found != token) return std::nullopt;
+        return found - tokens->begin();
+    }
+};
+
 // Why an adapter was not loaded.
 struct AdapterError {
     std::string reason;
@@ -63,6 +80,7 @@ public:
     // The same for gate_up or down of one expert.
     virtual const AdapterProjection* at_expert(std::int64_t layer, std::int64_t expert, Projection projection) const = 0;
     virtual const Norm* norm_at(std::int64_t layer, NormSite site) const = 0;  // replaces the base's
+    virtual const AdapterEmbedding* embedding() const { return nullptr; }      // nullptr: it changes nothing there
     virtual const Classifier* classifier() const { return nullptr; }           // its own head; nullptr: it has none
 };
 

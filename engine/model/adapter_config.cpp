@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "schema/codec_error.h"
 #include "schema/json.h"
@@ -31,7 +32,6 @@ struct Key {
     const char* advice = "";    // of a refusal
     std::string_view harmless;  // a refused key's value, as JSON text, that requests nothing, besides those of asks_for_nothing()
 };
-constexpr const char* merged = "merge it into the base model (merge_and_unload), or train without it";
 constexpr const char* changed_base = "its base weights were changed; convert it to plain LoRA";
 // All keys of LoraConfig of PEFT 0.21.2.
 constexpr std::array keys = {
@@ -71,7 +71,7 @@ constexpr std::array keys = {
     Key{"target_modules"},
     Key{"target_parameters"},
     Key{"task_type"},
-    Key{"trainable_token_indices", Treatment::refused, merged},
+    Key{"trainable_token_indices"},
     Key{"use_bdlora", Treatment::refused, "block-diagonal LoRA is not supported"},
     Key{"use_dora"},
     Key{"use_qalora", Treatment::refused, "train with use_qalora = false"},
@@ -179,6 +179,26 @@ public:
             out.emplace_back(std::move(*compiled), number);
         }
     }
+    // trainable_token_indices: a list, or an object of lists by the names of modules.
+    void tokens(std::string_view key, std::vector<TrainedTokens>& out) {
+        const Json* value = find(key);
+        if (value == nullptr) return;
+        const auto read = [&](const std::optional<std::string>& module, const Json& list) {
+            constexpr const char* wanted = "it must be a list of different token ids, or an object of such lists";
+            if (!list.is_array()) return refuse(key, *value, wanted);
+            if (is_too_long(key, list.as_array()->size())) return;
+            TrainedTokens trained{.module = module, .tokens = {}};
+            std::set<std::int64_t> seen;
+            for (const Json& element : *list.as_array()) {
+                const auto token = element.as_integer();
+                if (!token || *token < 0 || !seen.insert(*token).second) return refuse(key, *value, wanted);
+                trained.tokens.push_back(*token);
+            }
+            if (!trained.tokens.empty()) out.push_back(std::move(trained));
+        };
+        if (!value->is_object()) return read(std::nullopt, *value);
+        for (const auto& [module, list] : *value->as_object()) read(module, list);
+    }
     void refuse_unsupported() {
         for (const auto& [name, value] : *root_.as_object()) {
             if (asks_for_nothing(value)) continue;
@@ -257,6 +277,7 @@ void read_modules(Reader& reader, AdapterConfig& out) {
         out.excludes = reader.texts("exclude_modules");
     }
     out.saved = reader.texts("modules_to_save");
+    reader.tokens("trainable_token_indices", out.tokens);
     out.layer_lists = reader.texts("layers_pattern");
     for (const std::string& list : out.layer_lists) {
         if (list.find_first_of("\\^$|?*+()[]{}") != list.npos)

@@ -15,6 +15,12 @@
 
 namespace lorry::engine {
 
+// Tokens whose rows of an embedding, or of the head, the adapter replaces.
+struct TrainedTokens {
+    std::optional<std::string> module;  // ends its path; nullopt: the embedding of tokens
+    std::vector<std::int64_t> tokens;   // in the order of the rows
+};
+
 struct AdapterConfig {
     enum class Biases : std::uint8_t { none, all, lora_only };
 
@@ -34,6 +40,7 @@ struct AdapterConfig {
     std::optional<Pattern> exclude_pattern;
     std::vector<std::string> excludes;
     std::vector<std::string> saved;                       // modules_to_save
+    std::vector<TrainedTokens> tokens;                    // trainable_token_indices
     std::vector<std::int64_t> layers;                     // layers_to_transform; empty: all
     std::vector<std::string> layer_lists;                 // layers_pattern; empty: any
     std::vector<std::pair<Pattern, std::int64_t>> ranks;  // rank_pattern; the first match counts

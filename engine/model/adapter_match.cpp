@@ -14,6 +14,8 @@ namespace lorry::engine {
 namespace {
 
 constexpr const char* weights_file = "adapter_model.safetensors";
+constexpr const char* resizing_advice =
+    "; an adapter cannot resize the vocabulary: merge it into the base model (merge_and_unload) and save the tokenizer with it";
 
 // Takes tensors by name, marks them as used, and keeps the first error.
 class Matcher {
@@ -64,7 +66,7 @@ public:
     std::string advice_for(const Tensor& tensor, const std::vector<std::int64_t>& shape) const {
         const bool is_vocabulary = shape.size() == 2 && shape[0] == model_.vocabulary && tensor.shape.size() == 2;
         if (!is_vocabulary || tensor.shape[0] == shape[0] || tensor.shape[1] != shape[1]) return "";
-        return "; an adapter cannot resize the vocabulary: merge it into the base model (merge_and_unload) and save the tokenizer with it";
+        return resizing_advice;
     }
     const Tensor* need(const std::string& path, std::initializer_list<const char*> names, const std::vector<std::int64_t>& shape,
                        const char* why) {
@@ -205,9 +207,66 @@ public:
         out.norms.push_back(saved);
     }
 
-    void match_copy(const std::string& path, AdapterMatch& out) {
-        const Tensor* copy = take(path, {"weight"}, {model_.vocabulary, model_.embedding_width()});
+    void match_copy(const std::string& path, std::initializer_list<const char*> names, AdapterMatch& out) {
+        const Tensor* copy = take(path, names, {model_.vocabulary, model_.embedding_width()});
         if (copy != nullptr) out.copies.push_back({.path = path, .copy = copy});
+    }
+
+    // PEFT's magnitudes of an embedding belong to the columns.
+    void refuse_magnitudes_of_embedding(const ModelLayout& layout) {
+        const std::string path = name_of(layout.tokens);
+        if (!config_.has_magnitudes || config_.all_linear || !config_.targets_module(path, steps_)) return;
+        fail(fmt::format("adapter_config.json: use_dora = true with {} in target_modules is not supported; train without one of them",
+                         path));
+    }
+    void match_embedding(const ModelLayout& layout, AdapterMatch& out) {
+        const std::string path = name_of(layout.tokens);
+        const std::int64_t width = model_.embedding_width();
+        if (config_.saves_module(layout.tokens))
+            out.embedding = need(layout.tokens, {"weight"}, {model_.vocabulary, width}, "modules_to_save names this module");
+        for (const TrainedTokens& trained : config_.tokens) match_tokens(trained, layout, out);
+        if (config_.all_linear || !config_.targets_module(path, steps_)) return;
+        const std::int64_t rank = config_.rank_of(path, steps_);
+        constexpr const char* why = "adapter_config.json targets this module";
+        if (rank > width)
+            fail(fmt::format("adapter_config.json: the rank of {} is {}; supported are up to its width, {}", path, rank, width));
+        out.embedding_update = {.a = need(layout.tokens, {"lora_embedding_A", "lora_embedding_A.default"}, {rank, model_.vocabulary}, why),
+                                .b = need(layout.tokens, {"lora_embedding_B", "lora_embedding_B.default"}, {width, rank}, why),
+                                .scale = config_.scale_of(path, rank, steps_)};
+    }
+    void refuse_other_changes_of(const std::string& path) {
+        const bool is_targeted = !config_.all_linear && config_.targets_module(name_of(path), steps_);
+        if (!is_targeted && !config_.saves_module(path)) return;
+        fail(
+            fmt::format("adapter_config.json: trainable_token_indices changes {}, which target_modules or modules_to_save changes, too; "
+                        "train with one of them",
+                        path));
+    }
+    // A tied head follows the embedding.
+    void match_tokens(const TrainedTokens& trained, const ModelLayout& layout, AdapterMatch& out) {
+        const LinearModule* const head = layout.head();
+        const bool is_of_tokens = !trained.module || layout.tokens.ends_with(*trained.module);
+        if (!is_of_tokens && (head == nullptr || !head->path.ends_with(*trained.module)))
+            return fail(
+                fmt::format("adapter_config.json: trainable_token_indices names {}, which is neither the embedding of tokens nor "
+                            "the head of this model",
+                            schema::shortened(*trained.module)));
+        const auto beyond = std::ranges::find_if(trained.tokens, [&](std::int64_t token) { return token >= model_.vocabulary; });
+        if (beyond != trained.tokens.end())
+            return fail(fmt::format("adapter_config.json: trainable_token_indices has {}, but this model's vocabulary has {} tokens{}",
+                                    *beyond, model_.vocabulary, resizing_advice));
+        const std::string& path = is_of_tokens ? layout.tokens : head->path;
+        refuse_other_changes_of(path);
+        TokenRows rows{.tokens = trained.tokens, .rows = nullptr};
+        rows.rows = need(path, {"token_adapter.trainable_tokens_delta", "token_adapter.trainable_tokens_delta.default"},
+                         {std::ssize(trained.tokens), model_.embedding_width()}, "trainable_token_indices names tokens of this module");
+        if (is_of_tokens) out.embedding_rows = rows;
+        const bool is_of_head = head != nullptr && (model_.tied_head || !is_of_tokens);
+        if (!is_of_head) return;
+        if (!layout.head_bias.empty())
+            fail("adapter_config.json: trainable_token_indices changes the head of a masked language model, which is not supported");
+        refuse_other_changes_of(head->path);
+        out.head_rows = rows;
     }
 
     // Refuses changes to a module that all rows of a batch share.
@@ -263,7 +322,7 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
                                                   std::span<const Tensor> tensors) {
     Matcher matcher(config, layout, model, tensors);
     AdapterMatch out;
-    matcher.refuse_changes_to(layout.tokens, "embeddings");
+    matcher.refuse_magnitudes_of_embedding(layout);
     for (const std::string& table : {layout.positions, layout.types, layout.distance_bias, layout.relative_positions})
         if (!table.empty()) matcher.refuse_changes_to(table, "embeddings");
     if (!layout.relative_norm.empty()) matcher.refuse_changes_to(layout.relative_norm, "the norm of relative positions");
@@ -273,19 +332,21 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
     for (const LinearModule& module : layout.linears) matcher.match_linear(module, out);
     for (const NormModule& module : layout.norms) matcher.match_norm(module, out);
     matcher.match_head(layout, out);
+    matcher.match_embedding(layout, out);
 
-    if (out.loras.empty())
+    if (out.loras.empty() && !out.embedding_update)
         matcher.fail(fmt::format("adapter_config.json: target_modules = {} matches no linear module of this model", config.target_text));
     for (const std::string& name : config.saved) {
         const auto is_it = [&](const auto& module) { return module.path.ends_with(name); };
-        if (std::any_of(layout.linears.begin(), layout.linears.end(), is_it) ||
+        if (layout.tokens.ends_with(name) || std::any_of(layout.linears.begin(), layout.linears.end(), is_it) ||
             std::any_of(layout.norms.begin(), layout.norms.end(), is_it) || (config.classifies && is_part_of_head(name, layout, config)))
             continue;
         matcher.fail(
             fmt::format("adapter_config.json: modules_to_save names {}, which is not a module of this model", schema::shortened(name)));
     }
-    matcher.match_copy(layout.tokens, out);
-    if (const LinearModule* head = layout.head(); head != nullptr && !config.saves_module(head->path)) matcher.match_copy(head->path, out);
+    if (out.embedding == nullptr) matcher.match_copy(layout.tokens, {"weight", "base_layer.weight"}, out);
+    if (const LinearModule* head = layout.head(); head != nullptr && !config.saves_module(head->path))
+        matcher.match_copy(head->path, {"weight"}, out);
     matcher.refuse_unused();
     if (auto error = matcher.error(); !error.empty()) return unexpected(std::move(error));
     return out;

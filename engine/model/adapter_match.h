@@ -44,6 +44,18 @@ struct BiasMatch {
     const Tensor* bias = nullptr;  // [out_features], replaces the base's
 };
 
+// A low-rank update of the embedding of tokens.
+struct EmbeddingUpdate {
+    const Tensor* a = nullptr;  // [rank, vocabulary]
+    const Tensor* b = nullptr;  // [width, rank]
+    float scale = 1.0F;
+};
+// Rows of the embedding of tokens or of the head that the adapter replaces.
+struct TokenRows {
+    std::vector<std::int64_t> tokens;
+    const Tensor* rows = nullptr;  // [tokens, width]
+};
+
 // The embedding or the head as save_embedding_layers writes them: copies of the base's unless they were trained.
 struct CopyMatch {
     std::string path;  // of the base's module
@@ -73,7 +85,11 @@ struct AdapterMatch {
     std::vector<SavedNormMatch> norms;
     std::vector<BiasMatch> biases;
     std::optional<HeadMatch> head;
-    std::vector<CopyMatch> copies;  // to be compared with the base's weights: they change nothing if they are equal
+    std::optional<EmbeddingUpdate> embedding_update;
+    const Tensor* embedding = nullptr;  // [vocabulary, width], replaces the base's embedding of tokens
+    std::optional<TokenRows> embedding_rows;
+    std::optional<TokenRows> head_rows;  // also those of a tied embedding
+    std::vector<CopyMatch> copies;       // to be compared with the base's weights: they change nothing if they are equal
 };
 
 // The error names the tensor or the key of adapter_config.json.

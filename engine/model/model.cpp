@@ -240,8 +240,7 @@ Matrix Transformer::embed(const kernels::StepInputs& step, const Site& site) {
     const Matrix residual = residual_.view(step.rows);
     const kernels::PackedWeight* const projection = weights.embedding_projection.weight.get();
     const Matrix embedded = projection == nullptr ? residual : embedded_.view(step.rows);
-    backend_.embed(
-        {.out = embedded, .tokens = *weights.tokens, .positions = weights.positions.get(), .types = weights.types.get(), .step = step});
+    ops_.embed({.site = site, .weights = weights, .step = step, .out = embedded, .scratch = normed_});
     multiply(embedded, config().embedding_scale);
     if (projection == nullptr) return residual;
     const Matrix in = normed_.view_of(step.rows, embedded.columns, projection->input_format());

@@ -281,10 +281,16 @@ void CpuBackend::execute(const EmbedArgs& args) {
     const Panels* const types = panels_of(args.types);
     const std::span<const std::int32_t> type_of = args.step.token_types;
     run_rows(args.out.rows, args.out.columns * 4, [&](std::int64_t begin, std::int64_t end, int) {
+        auto own = std::ranges::lower_bound(args.own, begin, {}, &OwnEmbedding::row);
         for (std::int64_t row = begin; row < end; ++row) {
             const auto at = static_cast<std::size_t>(row);
             float* const to = out + row * args.out.stride;
-            unpack_row(tokens, args.step.tokens[at], to, false);
+            if (own != args.own.end() && own->row == row) {
+                unpack_row(*panels_of(own->table), own->index, to, false);
+                ++own;
+            } else {
+                unpack_row(tokens, args.step.tokens[at], to, false);
+            }
             if (types != nullptr) unpack_row(*types, type_of.empty() ? 0 : type_of[at], to, true);
             if (positions != nullptr) unpack_row(*positions, args.step.positions[at], to, true);
         }

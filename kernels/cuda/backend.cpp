@@ -250,6 +250,7 @@ void CudaBackend::execute(const EmbedArgs& args) {
     const auto* const positions = static_cast<const CudaWeight*>(args.positions);
     CHECK(tokens.input_format() == weights_, "embed: tables are not quantized");
     CHECK(args.types == nullptr, no_pooling);
+    CHECK(args.own.empty(), "the GPU has no kernels for embeddings of adapters yet");
     if (args.out.rows == 0) return;
     launch(EmbedTask{.out = view_of(args.out),
                      .tokens = tokens.view(),

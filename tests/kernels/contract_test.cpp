@@ -199,6 +199,15 @@ TEST_F(ContractDeathTest, EmbedReadsRowsOfItsTables) {
     const SomeWeight few{1, 8};
     const auto short_table = with(embed_, [&](auto& args) { args.positions = &few; });
     EXPECT_DEATH(check(&short_table), "embed: a position is 1, which is not in .0, 1.");
+    const auto with_own = [&](std::vector<OwnEmbedding> own, const char* error) {
+        const auto args = with(embed_, [&](auto& changed) { changed.own = own; });
+        EXPECT_DEATH(check(&args), error);
+    };
+    with_own({{.row = 1, .table = &few}, {.row = 1, .table = &few}}, "embed: rows of their own do not ascend within 2");
+    with_own({{.row = 2, .table = &few}}, "embed: rows of their own do not ascend within 2");
+    with_own({{.row = 0, .table = &few, .index = 1}}, "embed: an index is 1, which is not in .0, 1.");
+    const SomeWeight narrow{4, 7};
+    with_own({{.row = 0, .table = &narrow}}, "embed: a table's in_features is 7, but tokens.in_features is 8");
 }
 
 TEST_F(ContractDeathTest, NormKeepsShapes) {

@@ -174,6 +174,38 @@ TEST_P(EncoderOps, EmbedAddsTypes) {
     }
 }
 
+TEST_P(EncoderOps, EmbedTakesRowsOfTheirOwnFromOtherTables) {
+    const auto pack = [&](const Part& part) {
+        const WeightPart view = part.view();
+        return backend_->pack_weight({&view, 1}, WeightRole::embedding);
+    };
+    const Part tokens(normal(7, 20), Format::float32, false);
+    const Part few(normal(2, 20), Format::float32, false);
+    const Part all(normal(7, 20), Format::float32, false);
+    const auto token_weight = pack(tokens);
+    const auto few_weight = pack(few);
+    const auto all_weight = pack(all);
+    const std::vector<TokenId> ids{6, 0, 3, 6, 2};
+    const std::vector<std::int32_t> places{0, 1, 2, 3, 4};
+    const std::vector<BlockId> blocks{0};
+    const StepSequence sequence{.row_begin = 0, .row_count = 5, .position = 0, .blocks = blocks};
+    const StepInputs step{.rows = 5, .tokens = ids, .positions = places, .rope_rows = {}, .sequences = {&sequence, 1}, .sample_rows = {}};
+    const std::vector<OwnEmbedding> own{{.row = 1, .table = few_weight.get(), .index = 1},
+                                        {.row = 3, .table = all_weight.get(), .index = 6}};
+    backend_->begin_step(step);
+    const Memory out(*backend_, 5, 20);
+    backend_->embed({.out = out.matrix(), .tokens = *token_weight, .own = own, .step = step});
+    const auto expect_row = [&](std::int64_t row, const Part& part, const PackedWeight& weight, std::int64_t index) {
+        const Table table = stored_weight(part.stored, weight, weights());
+        for (std::int64_t i = 0; i < 20; ++i)
+            EXPECT_EQ(out.read().at(row, i), reference::rounded(table.at(index, i), Format::float32)) << row;
+    };
+    for (const std::int64_t row : {0, 2, 4}) expect_row(row, tokens, *token_weight, ids[static_cast<std::size_t>(row)]);
+    expect_row(1, few, *few_weight, 1);
+    expect_row(3, all, *all_weight, 6);
+    backend_->finish_step();
+}
+
 TEST_P(EncoderOps, NormsInPlaceLeaveTheResidualNormalized) {
     const Table x = normal(9, 37, 3.0);
     const Table weight = normal(1, 37);

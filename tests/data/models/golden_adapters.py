@@ -19,8 +19,8 @@ F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
 
-# name -> (checkpoint, LoraConfig arguments, options). Options: dtype: storage; trains_head: lm_head is trained without modules_to_save and saved by
-# save_embedding_layers; edit: keys of adapter_config.json changed after
+# name -> (checkpoint, LoraConfig arguments, options). Options: dtype: storage; trains: the input or output embeddings are trained without modules_to_save
+# and saved by save_embedding_layers; edit: keys of adapter_config.json changed after
 # saving (the weights stay right for them); may_refuse: the words of a refusal that is as good as the golden.
 ADAPTERS = {
     "plain": ("llama-gqa-linear", {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"]}, {}),
@@ -52,10 +52,14 @@ ADAPTERS = {
                    {"dtype": BF16, "edit": {"target_modules": "all-linear"}}),
     "lm-head": ("llama-gqa-linear", {"r": 3, "lora_alpha": 3, "target_modules": ["q_proj", "lm_head"]}, {"dtype": BF16}),
     "embedding": ("llama-gqa-linear", {"r": 3, "lora_alpha": 3, "target_modules": ["v_proj", "embed_tokens"]},
-                  {"dtype": BF16, "may_refuse": ["embed_tokens"]}),
+                  {"dtype": BF16}),
+    "trained-embedding": ("llama-gqa-linear", {"r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}, {"dtype": BF16, "trains": "input"}),
+    "qwen2-tied-embedding": ("qwen2", {"r": 3, "lora_alpha": 3, "target_modules": ["v_proj", "embed_tokens"]}, {"dtype": BF16}),
+    "qwen2-tied-trained": ("qwen2", {"r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}, {"dtype": BF16, "trains": "input"}),
+    "gpt2-embedding": ("gpt2", {"r": 3, "target_modules": ["c_attn", "wte"], "fan_in_fan_out": True}, {"dtype": BF16}),
     "saved-head": ("llama-gqa-linear", {"r": 2, "lora_alpha": 4, "target_modules": ["v_proj"], "modules_to_save": ["lm_head"]},
                    {"dtype": BF16}),
-    "trained-head": ("llama-gqa-linear", {"r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}, {"dtype": BF16, "trains_head": True}),
+    "trained-head": ("llama-gqa-linear", {"r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}, {"dtype": BF16, "trains": "output"}),
     "saved-norms": ("llama-gqa-linear", {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "modules_to_save": ["norm"]}, {}),
     "exclude-list": (
         "llama-gqa-linear",
@@ -123,7 +127,7 @@ def save(model, folder, checkpoint, arguments, options):
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(options.get("dtype", F32))
-    model.save_pretrained(folder, save_embedding_layers=options.get("trains_head", "auto"))
+    model.save_pretrained(folder, save_embedding_layers="trains" in options or "auto")
     (folder / "README.md").unlink()
     path = folder / "adapter_config.json"
     config = {key: ordered(value) for key, value in json.loads(path.read_text()).items()}
@@ -139,8 +143,8 @@ def make(folder, checkpoints, checkpoint, arguments, options):
     folder.mkdir(parents=True)
     config = LoraConfig(task_type="CAUSAL_LM", **arguments)
     model = get_peft_model(golden_checkpoints.load(checkpoints / checkpoint), config)
-    if "trains_head" in options:  # as training scripts do that let it learn without modules_to_save
-        model.get_output_embeddings().requires_grad_(True)
+    if "trains" in options:  # as training scripts do that let it learn without modules_to_save
+        getattr(model, f"get_{options['trains']}_embeddings")().requires_grad_(True)
     fill(model, folder.name, options.get("dtype", F32))
     save(model, folder, checkpoint, arguments, options)
 

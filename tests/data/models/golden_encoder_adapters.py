@@ -65,6 +65,13 @@ ADAPTERS = {
     "bert-dora": (
         "bert", "BertForSequenceClassification", 3,
         {"task_type": "SEQ_CLS", "r": 3, "lora_alpha": 4, "use_dora": True, "target_modules": ["query", "dense"]}),
+    "bert-embeddings": (
+        "bert", "BertForSequenceClassification", 3,
+        {"task_type": "SEQ_CLS", "r": 3, "lora_alpha": 4, "target_modules": ["query", "word_embeddings"]}),
+    "distilbert-saved-embeddings": (
+        "distilbert", "DistilBertForSequenceClassification", 2,
+        {"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 4, "target_modules": ["v_lin"],
+         "modules_to_save": ["word_embeddings", "pre_classifier", "classifier"]}),
     "deberta-dora": (
         "deberta-v3", "DebertaV2ForSequenceClassification", 2,
         {"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 4, "use_dora": True, "target_modules": ["query_proj", "key_proj"],
@@ -103,6 +110,10 @@ def load_base(models, checkpoint, class_name, labels):
 
 def spread(name, shape, scalings):
     """Updates about as large as what they are added to; saved modules and biases as a checkpoint has them."""
+    if ".lora_embedding_A" in name:
+        return 0, golden_weights.rounded(SQRT3)
+    if ".lora_embedding_B" in name:
+        return 0, golden_weights.rounded(0.5 * SQRT3 / (scalings[name.split(".lora_")[0]] * math.sqrt(shape[1])))
     if ".lora_A" in name:
         return 0, golden_weights.rounded(SQRT3 / math.sqrt(shape[1]))
     if ".lora_B" in name and len(shape) == 2:

@@ -23,7 +23,6 @@ Q0, Q1 = (f"base_model.model.model.layers.{layer}.self_attn.q_proj" for layer in
 MADE_BY_PEFT = {
     "ia3": (IA3Config(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]), ["peft_type", "IA3"]),
     "prefix-tuning": (PrefixTuningConfig(num_virtual_tokens=3), ["peft_type", "PREFIX_TUNING"]),
-    "trainable-tokens": (LoraConfig(trainable_token_indices=[3, 5], **TINY), ["trainable_token_indices"]),
 }
 
 # name -> (keys of adapter_config.json to change; None: remove the key, words; None: must be accepted, else a loader that refuses
@@ -37,6 +36,15 @@ CONFIG_EDITS = {
     "layer-replication": ({"layer_replication": [[0, 2], [0, 2]]}, ["layer_replication"]),
     "alora": ({"alora_invocation_tokens": [5, 6]}, ["alora_invocation_tokens"]),
     "target-parameters": ({"target_parameters": ["mlp.experts.gate_up_proj"]}, ["target_parameters"]),
+    "tokens-twice": ({"trainable_token_indices": [3, 3]}, ["trainable_token_indices", "different token ids"]),
+    "tokens-beyond": ({"trainable_token_indices": [130, 131]}, ["trainable_token_indices", "131", "131 tokens", "merge_and_unload"]),
+    "tokens-elsewhere": ({"trainable_token_indices": {"q_proj": [3]}}, ["trainable_token_indices", "q_proj"]),
+    "tokens-of-target": (
+        {"trainable_token_indices": [3], "target_modules": ["q_proj", "embed_tokens"]}, ["trainable_token_indices", "embed_tokens", "target_modules"]),
+    "tokens-without-tensor": ({"trainable_token_indices": [3]}, ["embed_tokens.token_adapter.trainable_tokens_delta", "trainable_token_indices"]),
+    "embedding-with-dora": ({"use_dora": True, "target_modules": ["embed_tokens"]}, ["use_dora", "embed_tokens"]),
+    "embedding-without-tensors": ({"target_modules": ["q_proj", "embed_tokens"]}, ["embed_tokens.lora_embedding_A", "targets this module"]),
+    "saved-embedding-without-tensor": ({"modules_to_save": ["embed_tokens"]}, ["embed_tokens.weight", "modules_to_save"]),
     "weight-tying": ({"ensure_weight_tying": True}, ["ensure_weight_tying"]),
     "unknown-key": ({"frobnication": 3}, ["frobnication"]),
     "unknown-bias": ({"bias": "some"}, ["bias", "some"]),
