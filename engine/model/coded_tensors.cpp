@@ -157,9 +157,10 @@ void read_awq(const CodedSource& source, const ModuleTensors&, const CodedModule
     const std::int64_t inputs = module.in_features;
     const std::int64_t groups = groups_of(inputs, source.config.group_size);
     number_groups(weight, inputs, source.config.group_size);
+    // Eight outputs at a time, so that rows of codes are written from their first to their last.
     const auto each = [&](const Tensor& tensor, std::int64_t rows, const auto& take) {
-        for (std::int64_t row = 0; row < rows; ++row) {
-            for (std::int64_t eight = 0; eight < outputs / 8; ++eight) {
+        for (std::int64_t eight = 0; eight < outputs / 8; ++eight) {
+            for (std::int64_t row = 0; row < rows; ++row) {
                 auto word = value_at<std::uint32_t>(tensor, row * (outputs / 8) + eight);
                 for (const std::int64_t o : awq_order) {
                     take(row, eight * 8 + o, word & 0xFU);
@@ -262,7 +263,9 @@ void read_packed(const CodedSource& source, const ModuleTensors& tensors, const 
 // Codes in bytes of their own: integers, or floating-point numbers of 8 bits.
 void find_bytes(const CodedSource& source, const ModuleTensors& tensors, CodedModule& module) {
     const bool is_float = source.config.format != CodeFormat::integers;
-    const bool is_inverse = source.config.format == CodeFormat::fp8_blocks && tensors.find("weight_scale") == nullptr;
+    // Both names mean what codes are multiplied by.
+    const bool is_inverse = is_float && tensors.find("weight_scale") == nullptr &&
+                            (source.config.format == CodeFormat::fp8_blocks || tensors.find("weight_scale_inv") != nullptr);
     module.tensors = {&tensors.need("weight", is_float ? floats8 : signed8, {module.out_features, module.in_features}),
                       &need_scales(source, tensors, module, is_inverse ? "weight_scale_inv" : "weight_scale")};
     // Scales for activations, which are not rounded.

@@ -145,9 +145,10 @@ def integers(config, tensors, path, outputs, inputs):
 def floats(config, tensors, path, outputs, inputs):
     codes = tensors.bits(path + ".weight", [outputs, inputs], "F8_E4M3")
     is_blocks = "weight_block_size" in config
+    is_inverse = config["quant_method"] == "fp8"
     step = 1.3 / inputs**0.5 / 100
-    scales, group_of = spread_scales(config, tensors, path + (".weight_scale_inv" if is_blocks else ".weight_scale"), outputs, inputs, step,
-                                     "F32" if is_blocks else "BF16")  # fmt: skip
+    scales, group_of = spread_scales(config, tensors, path + (".weight_scale_inv" if is_inverse else ".weight_scale"), outputs, inputs, step,
+                                     "F32" if is_inverse else "BF16")  # fmt: skip
     if not is_blocks:
         tensors.values(path + ".input_scale", [1], "F32", [0.5])
     return decoded(codes, torch.zeros_like(scales), scales, group_of)
@@ -250,6 +251,7 @@ CHECKPOINTS = {
         {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [32, 16],
          "modules_to_not_convert": ["lm_head"]},
         ()),
+    "fp8-tensor": (LLAMA, llama(), floats, {"quant_method": "fp8", "activation_scheme": "static"}, ()),
     "bitsandbytes-nf4": (LLAMA, llama(), blocks, bitsandbytes_config("nf4", True), ()),
     "bitsandbytes-fp4": (LLAMA, llama(), blocks, bitsandbytes_config("fp4", False), ("layers.0.mlp.up_proj",)),
     "bitsandbytes-int8": (LLAMA, llama(), rows, bitsandbytes_config("int8", False), ()),
