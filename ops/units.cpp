@@ -87,11 +87,22 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
         milliseconds = value * 60e3;
     } else if (unit == "h") {
         milliseconds = value * 3600e3;
+    } else if (unit == "d") {
+        milliseconds = value * 86'400e3;
     } else {
         return std::nullopt;
     }
     if (milliseconds > 1e14) return std::nullopt;
     return std::chrono::milliseconds(static_cast<std::int64_t>(milliseconds));
+}
+
+std::string show_time(const std::optional<std::chrono::sys_time<std::chrono::milliseconds>>& time) {
+    if (!time) return "-";
+    const auto day = std::chrono::floor<std::chrono::days>(*time);
+    const std::chrono::year_month_day date(day);
+    const std::chrono::hh_mm_ss clock(std::chrono::floor<std::chrono::seconds>(*time - day));
+    return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
+                       static_cast<unsigned>(date.day()), clock.hours().count(), clock.minutes().count(), clock.seconds().count());
 }
 
 std::string show_duration(std::chrono::milliseconds duration) {

@@ -15,10 +15,13 @@ std::optional<std::size_t> parse_bytes(std::string_view text);
 // "1.5 GiB"
 std::string show_bytes(std::size_t bytes);
 
-// "200ms", "20s", "5min", "2h"; a bare number is seconds.
+// "200ms", "20s", "5min", "2h", "90d"; a bare number is seconds.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 // "0.8 s", "3 min 20 s", "2 h 5 min"
 std::string show_duration(std::chrono::milliseconds duration);
+
+// "2026-11-27 07:03:33", in UTC; "-" for none
+std::string show_time(const std::optional<std::chrono::sys_time<std::chrono::milliseconds>>& time);
 
 // A count as a floating-point number.
 inline double real(std::int64_t count) { return static_cast<double>(count); }

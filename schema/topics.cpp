@@ -36,6 +36,13 @@ std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& se
                                     {"max.message.bytes", std::move(bytes)}}};
     };
     const std::string small_bytes = std::to_string(1 << 20);
+    // The last record of each key is kept for ever.
+    const auto compacted = [&](std::string name) {
+        return TopicSpec{.name = std::move(name),
+                         .partitions = 1,
+                         .replication = replication,
+                         .config = {{"cleanup.policy", "compact"}, {"min.insync.replicas", in_sync}, {"max.message.bytes", small_bytes}}};
+    };
     // Control messages outlive the jobs that they may cancel; one day more covers clocks that differ.
     const std::string control_retention = milliseconds(settings.retention + std::chrono::hours(24));
     return {
@@ -45,11 +52,9 @@ std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& se
         deleted(topics.chunks(), settings.partitions, milliseconds(std::min(settings.retention, std::chrono::hours(24))), small_bytes),
         deleted(topics.status(), settings.partitions, retention, small_bytes),
         deleted(topics.dlq(), 1, milliseconds(settings.retention * 4), std::to_string(settings.job_bytes_max + record_overhead)),
-        TopicSpec{.name = topics.adapters(),
-                  .partitions = 1,
-                  .replication = replication,
-                  .config = {{"cleanup.policy", "compact"}, {"min.insync.replicas", in_sync}, {"max.message.bytes", small_bytes}}},
+        compacted(topics.adapters()),
         deleted(topics.control(), 1, control_retention, small_bytes),
+        compacted(topics.keys()),
     };
 }
 
@@ -85,7 +90,9 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
           on({topics.jobs(), topics.results(), topics.chunks(), topics.status(), topics.dlq(), topics.adapters()}));
     allow(principals.reader, {"Read", "Describe"}, fmt::format("--group '{}-' --resource-pattern-type prefixed", topics.prefix));
 
-    allow(principals.administrator, {"Read", "Write", "Describe"}, on({topics.adapters()}));
+    allow(principals.gateway, {"Read", "Describe"}, on({topics.keys()}));
+
+    allow(principals.administrator, {"Read", "Write", "Describe"}, on({topics.adapters(), topics.keys()}));
     // Reads and sets the workers' offsets, which requires the right to read the topics that they belong to.
     allow(principals.administrator, {"Read", "Describe"}, on({topics.jobs()}));
     allow(principals.administrator, {"Describe"}, on({topics.results(), topics.dlq()}));  // for a replay: where they end

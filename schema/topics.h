@@ -21,6 +21,7 @@ struct Topics {
     std::string dlq() const { return prefix + ".dlq"; }
     std::string adapters() const { return prefix + ".adapters"; }
     std::string control() const { return prefix + ".control"; }
+    std::string keys() const { return prefix + ".keys"; }
 };
 
 // Whether these are the ids of two different topics, or clusters. False if either is empty: not all brokers give ids.
@@ -42,15 +43,16 @@ struct TopicSettings {
     std::int64_t job_bytes_max = 16 << 20;
 };
 
-// In this order: jobs, results, chunks, status, dlq, adapters, control.
+// In this order: jobs, results, chunks, status, dlq, adapters, control, keys.
 std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& settings);
 
 // The roles, as Kafka principals.
 struct Principals {
     std::string producer = "User:producer";            // submits jobs, cancels them
     std::string worker = "User:worker";                // does everything in between
+    std::string gateway = "User:gateway";              // sends calls and returns their results
     std::string reader = "User:reader";                // collects results, watches
-    std::string administrator = "User:administrator";  // registers adapters, manages the workers' offsets
+    std::string administrator = "User:administrator";  // registers adapters, makes keys, manages the workers' offsets
     std::string group;                                 // the workers' consumer group; readers' groups begin with prefix + "-"
     std::string bootstrap = "localhost:9092";
 };

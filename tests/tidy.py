@@ -67,6 +67,7 @@ CONFINED = [
     (r"toml\+\+/", r"ops/.*\.cpp", "ops/ for configuration, in .cpp files"),
     (r"prometheus/", r"ops/.*\.cpp", "ops/ for metrics, in .cpp files"),
     (r"boost/", r"ops/http/\w+\.cpp", "ops/http/server.h"),
+    (r"openssl/", r"schema/secret\.cpp", "schema/secret.h"),
     (r"g(test|mock)/", r"tests/.*", "tests/"),
     (r"\w*intrin\.h", r"kernels/cpu/.*", "kernels/cpu, behind kernels::Backend"),
     (r"cuda\w*\.h", r"kernels/cuda/(device_ptx|runtime)\.h", "kernels/cuda/device.h in kernels, kernels/cuda/runtime.h on the host"),

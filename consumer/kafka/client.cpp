@@ -1,4 +1,4 @@
-// Implements JobProducer, and the keyed records of `adapters add|remove` and `cancel`.
+// Implements JobProducer, and the keyed records of `adapters add|remove`, `keys` and `cancel`.
 #include "consumer/kafka/client.h"
 
 #include <fmt/format.h>
@@ -69,7 +69,7 @@ JobProducer::Counts JobProducer::counts() const { return state_->counts; }
 
 namespace {
 
-// A record of the adapters or control topic; without a value it is a tombstone.
+// A record of the adapters, keys or control topic; without a value it is a tombstone.
 struct KeyedRecord {
     std::string key;
     std::optional<std::string> value;
@@ -127,6 +127,12 @@ void register_adapters(const KafkaConfig& config, const std::string& adapters_to
 
 void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic, const std::string& name) {
     send_one(config, adapters_topic, {name, std::nullopt});
+}
+
+void write_keys(const KafkaConfig& config, const std::string& keys_topic, const std::vector<schema::KeyRecord>& keys) {
+    std::vector<KeyedRecord> records;
+    for (const schema::KeyRecord& key : keys) records.push_back({key.id, schema::encode_key(key)});
+    send_all(config, keys_topic, records);
 }
 
 void send_cancels(const KafkaConfig& config, const schema::Topics& topics, std::vector<schema::Cancel> cancels) {

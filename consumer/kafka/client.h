@@ -1,5 +1,5 @@
-// The producing side of the client commands: submitting jobs, registering adapters, cancelling. Called by `submit`, `adapters` and
-// `cancel`. One thread.
+// The producing side of the client commands: submitting jobs, registering adapters, making keys, cancelling. Called by `submit`,
+// `adapters`, `keys` and `cancel`. One thread.
 #pragma once
 
 #include <chrono>
@@ -13,6 +13,7 @@
 
 #include "consumer/kafka/config.h"
 #include "schema/completion.h"
+#include "schema/key.h"
 #include "schema/topics.h"
 
 namespace lorry::consumer {
@@ -63,6 +64,8 @@ private:
 void register_adapters(const KafkaConfig& config, const std::string& adapters_topic,
                        const std::vector<schema::AdapterRegistration>& adapters);
 void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic, const std::string& name);
+// Writes what the keys are from now on, in place of earlier records of theirs.
+void write_keys(const KafkaConfig& config, const std::string& keys_topic, const std::vector<schema::KeyRecord>& keys);
 // Cancels jobs that are in the jobs topic at the time of the call: reads its id and the ends of its partitions, and
 // sends them with each cancel. If it throws, some of them may have been sent.
 void send_cancels(const KafkaConfig& config, const schema::Topics& topics, std::vector<schema::Cancel> cancels);

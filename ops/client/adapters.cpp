@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <map>
 
 #include <fmt/format.h>
 
 #include "consumer/kafka/client.h"
 #include "consumer/kafka/follow/adapter_topic.h"
-#include "consumer/kafka/reader.h"
 #include "engine/model/adapter.h"
+#include "ops/client/compacted_topic.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
@@ -161,27 +160,11 @@ private:
     }
 
     static std::vector<schema::AdapterRow> read_topic(const Settings& settings) {
-        const consumer::KafkaConfig kafka = kafka_config_of(settings);
-        consumer::RecordReader reader(kafka, {.topics = {topics_of(settings).adapters()}});
-        consumer::CatchUp catch_up(reader);
-        std::map<std::string, schema::AdapterRow> by_name;
-        const auto deadline = consumer::Clock::now() + kafka.deadline_start;
-        do {
-            for (const schema::JobRecord& record : reader.poll()) {
-                if (!record.key) continue;
-                by_name.erase(*record.key);
-                if (!record.value) continue;
-                if (auto registration = schema::parse_adapter(*record.value)) {
-                    by_name[*record.key] = {.registration = *std::move(registration), .state = "registered", .error = {}, .updated = {}};
-                }
-            }
-            if (consumer::Clock::now() > deadline) {
-                throw consumer::KafkaError(fmt::format("{} could not be read to its end within {}: check the brokers at {}",
-                                                       topics_of(settings).adapters(), show_duration(kafka.deadline_start), kafka.brokers));
-            }
-        } while (!catch_up.is_done());
         std::vector<schema::AdapterRow> rows;
-        for (auto& [name, row] : by_name) rows.push_back(std::move(row));
+        for (const auto& [name, value] : read_compacted(settings, topics_of(settings).adapters())) {
+            auto registration = schema::parse_adapter(value);
+            if (registration) rows.push_back({.registration = *std::move(registration), .state = "registered", .error = {}, .updated = {}});
+        }
         return rows;
     }
 

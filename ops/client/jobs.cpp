@@ -19,15 +19,6 @@ namespace {
 
 constexpr std::size_t error_bytes_shown = 60;
 
-std::string show_time(const std::optional<schema::Timestamp>& time) {
-    if (!time) return "-";
-    const auto day = std::chrono::floor<std::chrono::days>(*time);
-    const std::chrono::year_month_day date(day);
-    const std::chrono::hh_mm_ss clock(std::chrono::floor<std::chrono::seconds>(*time - day));
-    return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
-                       static_cast<unsigned>(date.day()), clock.hours().count(), clock.minutes().count(), clock.seconds().count());
-}
-
 std::string show_between(const std::optional<schema::Timestamp>& begin, const std::optional<schema::Timestamp>& end) {
     if (!begin || !end || *end < *begin) return "-";
     const auto time = *end - *begin;

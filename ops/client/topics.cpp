@@ -30,8 +30,11 @@ public:
         create->add_option("--producer-user", principals_.producer, "with --print-acls: the user that submits and cancels jobs")
             ->capture_default_str();
         create->add_option("--worker-user", principals_.worker, "the user that runs them")->capture_default_str();
+        create->add_option("--gateway-user", principals_.gateway, "the user that serves calls over HTTP")->capture_default_str();
         create->add_option("--reader-user", principals_.reader, "the user that collects results")->capture_default_str();
-        create->add_option("--administrator-user", principals_.administrator, "the user that registers adapters and resets offsets")
+        create
+            ->add_option("--administrator-user", principals_.administrator,
+                         "the user that registers adapters, makes keys and resets offsets")
             ->capture_default_str();
         configuration_.declare(*create, {SettingScope::kafka});
     }

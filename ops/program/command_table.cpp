@@ -16,6 +16,7 @@ std::unique_ptr<Command> make_tail_command();
 std::unique_ptr<Command> make_jobs_command();
 std::unique_ptr<Command> make_cancel_command();
 std::unique_ptr<Command> make_adapters_command();
+std::unique_ptr<Command> make_keys_command();
 std::unique_ptr<Command> make_topics_command();
 std::unique_ptr<Command> make_offsets_command();
 std::unique_ptr<Command> make_broker_command();
@@ -61,6 +62,11 @@ constexpr std::array commands = {
                "  lorry adapters add --all adapters --model models/base --brokers kafka:9092\n"
                "  lorry adapters list --brokers kafka:9092",
                make_adapters_command},
+    CommandRow{"keys", "make, list and revoke the keys of clients",
+               "  lorry keys create --tenant search --name indexer --expires 90d --brokers kafka:9092     prints the key, this once\n"
+               "  lorry keys list --brokers kafka:9092\n"
+               "  lorry keys revoke 4f7a2c81d03be956 --brokers kafka:9092",
+               make_keys_command},
     CommandRow{"topics", "create the topics, print the ACLs that they need",
                "  lorry topics create --brokers kafka:9092 --partitions 24\n"
                "  lorry topics create --print-acls --group lorry-base",

@@ -1,6 +1,7 @@
-// Records of the topics that workers and commands follow: statuses, registrations, cancels and results. What is accepted reads back equal
-// when it is written again.
+// Records of the topics that workers, gateways and commands follow: statuses, registrations, cancels, keys and results. What is accepted
+// reads back equal when it is written again.
 #include "schema/codec.h"
+#include "schema/key.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace lorry::schema {
@@ -50,6 +51,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     schema::check(
         text, [](std::string_view value) { return schema::parse_cancel(value, {}); }, schema::encode_cancel);
     schema::check_result(text);
+    schema::check(text, schema::parse_key, schema::encode_key);
     return 0;
 }
 

@@ -28,7 +28,8 @@ TEST(TopicsTest, SpecsOfAClusterOfThreeBrokers) {
               "tiny.status x6 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=172800000\n"
               "tiny.dlq x1 r3 cleanup.policy=delete max.message.bytes=16842752 min.insync.replicas=2 retention.ms=691200000\n"
               "tiny.adapters x1 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n"
-              "tiny.control x1 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=259200000\n");
+              "tiny.control x1 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=259200000\n"
+              "tiny.keys x1 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n");
 }
 
 TEST(TopicsTest, FewerBrokersGetFewerReplicasAndNoInSyncDemand) {
@@ -51,6 +52,9 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
                                         "--resource-pattern-type prefixed"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Write --operation Describe --operation DescribeConfigs --topic "
                                         "'tiny.results' --topic 'tiny.chunks' --topic 'tiny.status' --topic 'tiny.dlq'"));
+    EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Describe --topic 'tiny.keys'"));
+    EXPECT_THAT(lines, Contains(start + "'User:administrator' --operation Read --operation Write --operation Describe --topic "
+                                        "'tiny.adapters' --topic 'tiny.keys'"));
     EXPECT_THAT(lines, Contains(start + "'User:administrator' --operation Read --operation Describe --group 'tiny-lm'"));
     EXPECT_THAT(lines, Contains(start + "'User:administrator' --operation Write --topic 'tiny.dlq'"));
     EXPECT_THAT(lines, Contains(start + "'User:administrator' --operation Write --operation Describe --transactional-id 'tiny/tiny-lm'"));
@@ -59,6 +63,9 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
     for (const std::string& line : lines) {
         const bool writes = line.find("Write") != line.npos;
         EXPECT_FALSE(writes && line.find("User:reader") != line.npos) << line;
+        const bool names_keys = line.find("tiny.keys") != line.npos;
+        EXPECT_FALSE(names_keys && line.find("User:gateway") == line.npos && line.find("User:administrator") == line.npos) << line;
+        EXPECT_FALSE(names_keys && writes && line.find("User:gateway") != line.npos) << line;
         EXPECT_FALSE(writes && line.find("User:worker") != line.npos && line.find("tiny.jobs") != line.npos) << line;
     }
 }

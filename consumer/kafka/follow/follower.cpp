@@ -18,8 +18,13 @@ constexpr std::size_t records_per_turn = 1000;
 
 }  // namespace
 
-TopicFollower::TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply)
-    : topic_(topic), apply_(std::move(apply)), reader_(config, {.topics = {topic}}), thread_([this](const std::stop_token& stop) {
+TopicFollower::TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply,
+                             std::optional<std::chrono::milliseconds> check_interval)
+    : topic_(topic),
+      apply_(std::move(apply)),
+      check_interval_(check_interval),
+      reader_(config, {.topics = {topic}}),
+      thread_([this](const std::stop_token& stop) {
           try {
               follow(stop);
           } catch (...) {
@@ -44,7 +49,7 @@ void TopicFollower::follow(const std::stop_token& stop) {
         bool ask = false;
         {
             const std::scoped_lock lock(mutex_);
-            ask = wanted_ > as_of_;
+            ask = wanted_ > as_of_ || (check_interval_ && now >= as_of_ + *check_interval_);
         }
         if (ask && catch_up.is_done()) {
             const std::scoped_lock lock(mutex_);

@@ -1,4 +1,4 @@
-// Follows one topic from its start, record by record, on a thread of its own. Used by AdapterTopic and ControlTopic.
+// Follows one topic from its start, record by record, on a thread of its own. Used by AdapterTopic, ControlTopic and KeyTopic.
 #pragma once
 
 #include <chrono>
@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -17,8 +18,10 @@ namespace lorry::consumer {
 
 class TopicFollower {
 public:
-    // `apply` is called on the follower's thread, in order within a partition. The topic must exist.
-    TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply);
+    // `apply` is called on the follower's thread, in order within a partition. The topic must exist. With `check_interval`, the thread
+    // looks that often whether it has read everything; without, when it is asked.
+    TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply,
+                  std::optional<std::chrono::milliseconds> check_interval = {});
     ~TopicFollower();
     TopicFollower(const TopicFollower&) = delete;
     TopicFollower& operator=(const TopicFollower&) = delete;
@@ -38,6 +41,7 @@ private:
 
     const std::string topic_;
     const std::function<void(const schema::JobRecord&)> apply_;
+    const std::optional<std::chrono::milliseconds> check_interval_;
     RecordReader reader_;  // the thread's
     mutable std::mutex mutex_;
     mutable std::condition_variable_any changed_;

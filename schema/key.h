@@ -1,0 +1,57 @@
+// API keys: who calls the gateway, and what they may do. A key is a text that only its owner has; a KeyRecord, in the keys topic under the
+// key's id, says what it permits. Made by `lorry keys`, read by consumer/kafka/follow/key_topic.h and ops/gateway. Pure functions, any
+// thread. secret.h draws and hashes keys.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schema/endpoint.h"
+#include "schema/job.h"
+#include "schema/secret.h"
+
+namespace lorry::schema {
+
+struct KeyScopes {
+    std::optional<std::vector<std::string>> models = {};  // names of adapters and of the base model, not empty; nullopt: all
+    std::optional<std::vector<Endpoint>> endpoints = {};  // not empty; nullopt: all
+    bool batches = false;                                 // files and batches
+    bool admin = false;                                   // what is not of one tenant: the metrics
+};
+// `model`: as a call names it, perhaps with "@hash". The base model has two names, "base" and base_name.
+bool allows_model(const KeyScopes& scopes, std::string_view model, std::string_view base_name);
+bool allows_endpoint(const KeyScopes& scopes, Endpoint endpoint);
+
+// At least 1 each; nullopt: no limit.
+struct KeyLimits {
+    std::optional<std::int64_t> requests_per_minute = {};
+    std::optional<std::int64_t> tokens_per_minute = {};  // of prompts and answers
+    std::optional<std::int64_t> calls_at_once = {};
+};
+
+struct KeyRecord {
+    std::string id;      // key_id_digits hexadecimal digits
+    std::string tenant;  // whose jobs the calls are
+    std::string name;    // for people
+    Sha256 hash{};       // of the whole key
+    Timestamp created{};
+    std::optional<Timestamp> expires = {};  // from then on it is refused
+    std::optional<Timestamp> revoked = {};  // if set, it is refused
+    KeyScopes scopes = {};
+    KeyLimits limits = {};
+};
+
+// Why this cannot be a key's tenant or name (`what`), or nullopt: 1 to 200 bytes of UTF-8 without control characters.
+std::optional<std::string> key_label_error(std::string_view what, std::string_view label);
+
+// The value of a record of the keys topic, one line without its end. It has the hash: not for people.
+std::string encode_key(const KeyRecord& key);
+// The same without the hash, for people and scripts.
+std::string describe_key(const KeyRecord& key);
+// Unlike other records, one with a member that this version does not know is refused: the member may take rights away.
+Expected<KeyRecord, std::string> parse_key(std::string_view value);
+
+}  // namespace lorry::schema

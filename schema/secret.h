@@ -1,0 +1,33 @@
+// Random secrets, their hashes and their comparison. The only file that sees OpenSSL is secret.cpp. Used by key.h, `lorry keys` and
+// ops/gateway. Any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lorry::schema {
+
+using Sha256 = std::array<std::uint8_t, 32>;
+Sha256 sha256_of(std::string_view text);
+// In a time that does not depend on the values.
+bool is_equal(const Sha256& one, const Sha256& other);
+std::string to_hex(const Sha256& hash);                        // 64 digits, in small letters
+std::optional<Sha256> sha256_from_hex(std::string_view text);  // nullopt: it is not such a text
+
+// A key: "lorry-", its id, '-', and 256 random bits, as hexadecimal digits in small letters.
+inline constexpr std::size_t key_id_digits = 16;
+struct NewKey {
+    std::string id;
+    std::string text;  // the whole key, to be shown once
+};
+// From OpenSSL's generator for secrets. Throws std::runtime_error if it has no randomness.
+NewKey draw_key();
+bool is_key_id(std::string_view text);
+// The id of a text that has the form of a key; nullopt: it has not.
+std::optional<std::string_view> key_id_of(std::string_view key);
+
+}  // namespace lorry::schema
