@@ -72,11 +72,15 @@ public:
         create_->add_flag("--admin", admin_, "it may also read what concerns all tenants, such as the metrics");
         create_->add_option("--expires", expires_, "how long it is good for, such as 90d (default: until it is revoked)")
             ->type_name("TIME");
-        create_->add_option("--requests-per-minute", limits_.requests_per_minute)->type_name("N")->check(whole_number_from(1));
-        create_->add_option("--tokens-per-minute", limits_.tokens_per_minute, "of prompts and answers")
+        create_->add_option("--requests-per-minute", limits_.requests_per_minute, "calls that may begin (default: any number)")
             ->type_name("N")
             ->check(whole_number_from(1));
-        create_->add_option("--calls-at-once", limits_.calls_at_once)->type_name("N")->check(whole_number_from(1));
+        create_->add_option("--tokens-per-minute", limits_.tokens_per_minute, "of prompts and answers (default: any number)")
+            ->type_name("N")
+            ->check(whole_number_from(1));
+        create_->add_option("--calls-at-once", limits_.calls_at_once, "calls that may wait and run (default: any number)")
+            ->type_name("N")
+            ->check(whole_number_from(1));
         create_->add_flag("--json", json_, "as a JSON object");
         create_configuration_.declare(*create_, {SettingScope::kafka});
 
@@ -120,7 +124,7 @@ private:
         } else {
             std::cout << drawn.text << '\n';
         }
-        std::cerr << fmt::format("key {} of tenant {} is made: {}; {}. Keep it now: it is not stored and cannot be shown again.\n", key.id,
+        std::cerr << fmt::format("key {} of tenant {} is made: {}; {}.\nKeep it now: it is not stored and cannot be shown again.\n", key.id,
                                  key.tenant, show_scopes(key.scopes),
                                  key.expires ? fmt::format("it expires at {} UTC", show_time(key.expires)) : "it does not expire");
         return ExitCode::done;

@@ -18,8 +18,13 @@ constexpr const char* failing = "server_error";
 constexpr std::array rows = {
     GatewayError{400, "bad_request", wrong,
                  "The request breaks HTTP/1.1, or has a field or body that it may not have. The message says which."},
+    GatewayError{401, "invalid_api_key", wrong,
+                 "The request has no API key, or one that is unknown, expired or revoked. Send a key that `lorry keys create` made, as "
+                 "`Authorization: Bearer KEY`."},
     GatewayError{403, "host_not_allowed", wrong,
                  "The field `Host` names another machine: perhaps a page in a browser sent the request. Use an address or `localhost`."},
+    GatewayError{403, "permission_denied", wrong,
+                 "The API key may not do this: its scopes lack the model, the url or the right that the message names. Use another key."},
     GatewayError{404, "unknown_url", wrong, "There is nothing at this url. Use one of those that the message names."},
     GatewayError{405, "method_not_allowed", wrong, "The url takes another method; the field `Allow` names it."},
     GatewayError{409, "cancelled", wrong, "The call was cancelled by somebody else. Send it again if it is still wanted."},
@@ -29,6 +34,9 @@ constexpr std::array rows = {
     GatewayError{417, "expectation_failed", wrong, "`Expect` has another value than `100-continue`. Leave the field out."},
     GatewayError{429, "too_many_calls", "rate_limit_error",
                  "Too many calls wait or run (`calls_max`), or their bodies are too large. Send the call again after the seconds that "
+                 "`Retry-After` gives."},
+    GatewayError{429, "rate_limit_exceeded", "rate_limit_error",
+                 "The API key has used up one of its limits, which the message names. Send the call again after the seconds that "
                  "`Retry-After` gives."},
     GatewayError{431, "header_too_large", wrong, "The header has too many bytes. Send fewer or shorter fields."},
     GatewayError{500, "internal_error", failing, "The gateway could not make this answer. Its log says why."},
@@ -40,21 +48,28 @@ constexpr std::array rows = {
         "The call took longer than `call_timeout` or `job_timeout`, or waited beyond its deadline. Ask for less, or raise the setting."},
 };
 
+HttpAnswer answer_of(const GatewayError& row, const std::string& message, const std::string& param) {
+    const Json error = Json::object({{"message", schema::repair_utf8(message)},
+                                     {"type", row.type},
+                                     {"param", param.empty() ? Json() : Json(param)},
+                                     {"code", row.code}});
+    return {.status = row.status, .type = "application/json", .body = Json::object({{"error", error}}).dump()};
+}
+
 }  // namespace
 
 std::span<const GatewayError> gateway_errors() { return rows; }
 
-std::string gateway_error_body(unsigned status, const std::string& message) {
+HttpAnswer gateway_error(unsigned status, const std::string& message) {
     const auto row = std::ranges::find(rows, status, &GatewayError::status);
     CHECK(row != rows.end(), "the status has a row");
-    return Json::object(
-               {{"error",
-                 Json::object({{"message", schema::repair_utf8(message)}, {"type", row->type}, {"param", nullptr}, {"code", row->code}})}})
-        .dump();
+    return answer_of(*row, message, {});
 }
 
-HttpAnswer gateway_error(unsigned status, const std::string& message) {
-    return {.status = status, .type = "application/json", .body = gateway_error_body(status, message)};
+HttpAnswer gateway_error(std::string_view code, const std::string& message, const std::string& param) {
+    const auto row = std::ranges::find(rows, code, [](const GatewayError& each) { return std::string_view(each.code); });
+    CHECK(row != rows.end(), "the code has a row");
+    return answer_of(*row, message, param);
 }
 
 }  // namespace lorry::ops

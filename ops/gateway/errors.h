@@ -1,9 +1,10 @@
-// The errors that the gateway itself answers with, one row for each status, in the shape of OpenAI's error object. Those of jobs are in
+// The errors that the gateway itself answers with, in the shape of OpenAI's error object. Those of jobs are in
 // schema/error_code.h. Used by gateway.cpp and `lorry docs errors`.
 #pragma once
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "ops/http/server.h"
 
@@ -18,8 +19,8 @@ struct GatewayError {
 // By status.
 std::span<const GatewayError> gateway_errors();
 
-// {"error":{"message","type","param","code"}}; the status has a row.
-std::string gateway_error_body(unsigned status, const std::string& message);
+// {"error":{"message","type","param","code"}} of the first row of that status, or of the row of that code. There has to be one.
 HttpAnswer gateway_error(unsigned status, const std::string& message);
+HttpAnswer gateway_error(std::string_view code, const std::string& message, const std::string& param = {});
 
 }  // namespace lorry::ops

@@ -71,6 +71,30 @@ bool is_json(const std::string* type) {
     return std::ranges::equal(name, wanted, [](char one, char other) { return (one >= 'A' && one <= 'Z' ? one + 32 : one) == other; });
 }
 
+// The tokens that a result says it took, if the caller has a limit of them.
+std::int64_t tokens_to_count(const Caller& caller, const std::string& body) {
+    if (!caller.limits.tokens_per_minute) return 0;  // the body is not read for nothing
+    const auto result = Json::parse(body);
+    const Json* usage = result ? result->find("usage") : nullptr;
+    const Json* total = usage == nullptr ? nullptr : usage->find("total_tokens");
+    return total == nullptr ? 0 : std::max<std::int64_t>(0, total->as_integer().value_or(0));
+}
+
+// What a call that did not end with its result has taken: about four bytes of a prompt are a token, and a chunk is one.
+constexpr std::int64_t bytes_per_token = 4;
+
+// What the scopes lack for the request, apart from the model, which is in the body.
+std::optional<HttpAnswer> find_missing_scope(const Route& route, const schema::KeyScopes& scopes) {
+    const auto* call = std::get_if<CallRoute>(&route);
+    if (call != nullptr && !schema::allows_endpoint(scopes, call->endpoint)) {
+        return gateway_error("permission_denied", fmt::format("this API key may not call {}", schema::row_of(call->endpoint).url));
+    }
+    if (std::holds_alternative<MetricsRoute>(route) && !scopes.admin) {
+        return gateway_error("permission_denied", "this API key may not read the metrics: that takes one made with --admin");
+    }
+    return std::nullopt;
+}
+
 std::string url_of(const HttpRequest& request) {
     const auto route = route_of(request.method, request.target);
     if (!route) return "other";
@@ -107,6 +131,7 @@ std::optional<HttpAnswer> Gateway::find_fault(const HttpRequest& request) const 
         return gateway_error(403, "the field Host has to be an address or localhost: use one of them in the url");
     const auto route = route_of(request.method, request.target);
     if (!route) return route.error();
+    if (auto caller = identify(request, *route); !caller) return std::move(caller).error();
     if (!std::holds_alternative<CallRoute>(*route)) {
         if (request.has_body) return gateway_error(400, fmt::format("{} takes no body", request.method));
         return std::nullopt;
@@ -115,6 +140,16 @@ std::optional<HttpAnswer> Gateway::find_fault(const HttpRequest& request) const 
     if (!is_json(request.field("content-type"))) return gateway_error(415, "send the body as JSON, with Content-Type: application/json");
     if (request.count("content-encoding") > 0) return gateway_error(415, "send the body as it is, without Content-Encoding");
     return std::nullopt;
+}
+
+// The sender of the request, who may send such requests.
+Expected<Caller, HttpAnswer> Gateway::identify(const HttpRequest& request, const Route& route) const {
+    // Whether the gateway is healthy is asked by load balancers, which have no keys.
+    if (options_.authenticator == nullptr || std::holds_alternative<HealthRoute>(route)) return Caller{};
+    auto caller = options_.authenticator->identify(request);
+    if (!caller) return caller;
+    if (auto missing = find_missing_scope(route, caller->scopes)) return unexpected(*std::move(missing));
+    return caller;
 }
 
 HttpAnswer Gateway::refusal(unsigned status, const std::string& text) {
@@ -135,22 +170,33 @@ void Gateway::handle(HttpRequestId id, HttpRequest request) {
     const auto route = route_of(request.method, request.target);
     CHECK(route, "refuse() lets only such requests pass");
     RequestReport report{.id = next_id(), .method = request.method, .url = url_of(request)};
-    if (const auto* call = std::get_if<CallRoute>(&*route)) return start_call(id, std::move(report), *call, std::move(request.body));
-    answer(id, std::move(report), page(*route));
+    // Again, as the key may have been revoked while the body came.
+    auto caller = identify(request, *route);
+    if (!caller) return answer(id, std::move(report), std::move(caller).error());
+    report.key = caller->id;
+    report.tenant = caller->tenant;
+    if (const auto* call = std::get_if<CallRoute>(&*route)) {
+        return start_call(id, std::move(report), *std::move(caller), *call, request.body);
+    }
+    answer(id, std::move(report), page(*route, *caller));
 }
 
-HttpAnswer Gateway::page(const Route& route) const {
+HttpAnswer Gateway::page(const Route& route, const Caller& caller) const {
     if (std::holds_alternative<HealthRoute>(route)) return options_.health();
     if (std::holds_alternative<MetricsRoute>(route)) return options_.metrics();
-    const std::vector<std::string> adapters = options_.adapters();
+    std::vector<std::string> adapters = options_.adapters();
+    const auto is_hidden = [&](const std::string& name) { return !schema::allows_model(caller.scopes, name, options_.base_name); };
+    std::erase_if(adapters, is_hidden);
     if (const auto* model = std::get_if<ModelRoute>(&route)) {
-        const bool is_known = model->id == options_.base_name || std::ranges::count(adapters, model->id) > 0;
+        const bool is_base = model->id == options_.base_name && !is_hidden(model->id);
+        const bool is_known = is_base || std::ranges::count(adapters, model->id) > 0;
         if (is_known) return {.type = json_type, .body = model_object(model->id).dump()};
         return answer_of({.code = schema::ErrorCode::model_not_found,
                           .param = "model",
                           .message = fmt::format("there is no model '{}': /v1/models lists them", schema::shortened(model->id))});
     }
-    Json::Array models = {model_object(options_.base_name)};
+    Json::Array models;
+    if (!is_hidden(options_.base_name)) models.push_back(model_object(options_.base_name));
     for (const std::string& name : adapters) models.push_back(model_object(name));
     return {.type = json_type, .body = Json::object({{"object", "list"}, {"data", std::move(models)}}).dump()};
 }
@@ -161,24 +207,48 @@ Json Gateway::model_object(const std::string& name) const {
     return object;
 }
 
-void Gateway::start_call(HttpRequestId request, RequestReport report, const CallRoute& route, std::string body) {
+void Gateway::start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, const std::string& body) {
+    const auto now = Clock::now();
+    if (const auto refused = limits_.begin(caller, now)) {
+        HttpAnswer last =
+            with_retry(gateway_error("rate_limit_exceeded",
+                                     fmt::format("this API key has reached its limit of {}: send the call again later", refused->limit)),
+                       refused->retry_after);
+        for (HttpField& field : limits_.fields(caller, now)) last.fields.push_back(std::move(field));
+        return answer(request, std::move(report), std::move(last));
+    }
+    const std::string id = report.id;
+    const auto [call, is_new] =
+        calls_.emplace(id, OpenCall{.request = request, .report = std::move(report), .caller = std::move(caller), .begin = now});
+    CHECK(is_new, "ids are counted");
+    call_of_.emplace(request, id);
+    submit(call, route, body);
+}
+
+void Gateway::submit(OpenCalls::iterator place, const CallRoute& route, const std::string& body) {
     const auto parsed = Json::parse(body);
     if (!parsed || !parsed->is_object()) {
         const std::string what = body.empty() ? "is empty"
                                  : parsed     ? fmt::format("is not an object, but {}", parsed->kind())
                                               : parsed.error();
-        return answer(request, std::move(report),
-                      answer_of({.code = schema::ErrorCode::invalid_json,
-                                 .param = {},
-                                 .message = fmt::format("the request's body has to be a JSON object: {}", what)}));
+        return finish(place, answer_of({.code = schema::ErrorCode::invalid_json,
+                                        .param = {},
+                                        .message = fmt::format("the request's body has to be a JSON object: {}", what)}));
     }
-    const std::string id = report.id;
-    const auto [call, is_new] = calls_.emplace(id, OpenCall{.request = request, .report = std::move(report), .begin = Clock::now()});
-    CHECK(is_new, "ids are counted");
-    call_of_.emplace(request, id);
-    const auto refused =
-        backend_.submit({.id = id, .url = std::string(schema::row_of(route.endpoint).url), .body = parsed->dump(), .tenant = {}}, *this);
-    if (refused) finish(call, answer_of(*refused));
+    OpenCall& call = place->second;
+    // A missing or malformed one is the job's own error.
+    const Json* model = parsed->find("model");
+    if (model != nullptr && model->is_string() && !schema::allows_model(call.caller.scopes, *model->as_string(), options_.base_name)) {
+        return finish(place, gateway_error("permission_denied",
+                                           fmt::format("this API key may not use the model '{}': /v1/models lists those that it may",
+                                                       schema::shortened(*model->as_string())),
+                                           "model"));
+    }
+    call.tokens_seen = std::ssize(body) / bytes_per_token;
+    const auto refused = backend_.submit(
+        {.id = place->first, .url = std::string(schema::row_of(route.endpoint).url), .body = parsed->dump(), .tenant = call.caller.tenant},
+        *this);
+    if (refused) finish(place, answer_of(*refused));
 }
 
 void Gateway::on_chunk(const std::string& id, std::string chunk) {
@@ -193,11 +263,13 @@ void Gateway::take_chunk(const std::string& id, const std::string& chunk) {
     const auto place = calls_.find(id);
     if (place == calls_.end()) return;
     OpenCall& call = place->second;
+    ++call.tokens_seen;
     // The status line waits for the first chunk, so that a refused call has its status.
     if (!std::exchange(call.has_begun, true)) {
         call.report.is_stream = true;
-        server_.begin(call.request,
-                      {.type = stream_type, .body = {}, .fields = {{"Cache-Control", "no-cache"}, {"x-request-id", call.report.id}}});
+        HttpAnswer begin{.type = stream_type, .body = {}, .fields = limits_.fields(call.caller, Clock::now())};
+        begin.fields.insert(begin.fields.end(), {{"Cache-Control", "no-cache"}, {"x-request-id", call.report.id}});
+        server_.begin(call.request, std::move(begin));
     }
     server_.write(call.request, event_of(chunk));
 }
@@ -209,16 +281,26 @@ void Gateway::take_end(const std::string& id, const consumer::CallEnd& end) {
 // The end of a call: its answer, or the last event of its stream.
 void Gateway::finish(OpenCalls::iterator place, HttpAnswer last) {
     OpenCall& call = place->second;
-    call.report.took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - call.begin);
+    const auto now = Clock::now();
+    call.report.took = std::chrono::duration_cast<std::chrono::microseconds>(now - call.begin);
+    // A call that failed before it began took nothing that is worth counting; one that took too long did.
+    const bool has_run = call.has_begun || last.status == 504;
+    const std::int64_t tokens = last.status == 200 ? tokens_to_count(call.caller, last.body) : has_run ? call.tokens_seen : 0;
+    limits_.end(call.caller, tokens, now);
     if (call.has_begun) {
         server_.write(call.request, event_of(last.status == 200 ? std::string("[DONE]") : std::move(last.body)));
         server_.end(call.request);
         call.report.status = last.status;
         if (options_.on_request) options_.on_request(call.report);
     } else {
+        for (HttpField& field : limits_.fields(call.caller, now)) last.fields.push_back(std::move(field));
         answer(call.request, call.report, std::move(last));
     }
     forget(place);
+}
+
+void Gateway::set_share(double share) {
+    server_.post([this, share] { limits_.set_share(share); });
 }
 
 void Gateway::answer(HttpRequestId request, RequestReport report, HttpAnswer answer) {
@@ -235,10 +317,12 @@ void Gateway::on_client_gone(HttpRequestId request) {
     if (id == call_of_.end()) return;
     const auto call = calls_.find(id->second);
     backend_.cancel(call->first);
+    const auto now = Clock::now();
+    limits_.end(call->second.caller, call->second.tokens_seen, now);
     RequestReport& report = call->second.report;
     report.status = client_gone_status;
     report.client_gone = true;
-    report.took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - call->second.begin);
+    report.took = std::chrono::duration_cast<std::chrono::microseconds>(now - call->second.begin);
     if (options_.on_request) options_.on_request(report);
     forget(call);
     server_.drop(request);

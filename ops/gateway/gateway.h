@@ -1,5 +1,5 @@
-// The OpenAI API over HTTP: checks requests, hands calls to a CallBackend, and answers with what comes back, whole or as an event stream.
-// Knows neither Kafka nor the engine. Made by `lorry up`.
+// The OpenAI API over HTTP: checks requests and who sends them, hands calls to a CallBackend, and answers with what comes back, whole or as
+// an event stream. Knows neither Kafka nor the engine. Made by `lorry up`.
 //
 // All state belongs to the network's thread, which HttpServer runs; the backend's events are passed to it.
 #pragma once
@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "consumer/call_backend.h"
+#include "ops/gateway/authenticator.h"
+#include "ops/gateway/call_limits.h"
 #include "ops/gateway/route.h"
 #include "ops/http/server.h"
 #include "schema/json.h"
@@ -26,6 +28,8 @@ struct RequestReport {
     std::string id;      // also the field x-request-id of the answer
     std::string method;  // shortened
     std::string url;     // "other" for one that is not served
+    std::string key;     // of the caller, by its id; empty: none
+    std::string tenant;  // empty: none
     unsigned status = 0;
     bool client_gone = false;  // before the answer was complete
     bool is_stream = false;
@@ -39,7 +43,9 @@ public:
         std::uint16_t port = 0;    // 0: any free one
         std::string base_name;     // of the base model
         std::int64_t created = 0;  // of the models, in seconds since the epoch
-        HttpLimits limits = {};    // answer_timeout is call_timeout
+        // Who may call, and what; it outlives the gateway. nullptr: anyone, and everything.
+        const Authenticator* authenticator = nullptr;
+        HttpLimits limits = {};  // answer_timeout is call_timeout
         // The names of adapters; called on the network's thread, as the next two are. They must be quick.
         std::function<std::vector<std::string>()> adapters;
         std::function<HttpAnswer()> health;
@@ -53,6 +59,8 @@ public:
     ~Gateway() override;
 
     std::uint16_t port() const { return server_.port(); }
+    // This gateway's part of the limits of each caller (CallLimits), from now on. Any thread.
+    void set_share(double share);
 
 private:
     using Clock = std::chrono::steady_clock;
@@ -60,8 +68,10 @@ private:
     struct OpenCall {
         HttpRequestId request = 0;
         RequestReport report;
+        Caller caller;
         Clock::time_point begin;
-        bool has_begun = false;  // an event stream
+        bool has_begun = false;        // an event stream
+        std::int64_t tokens_seen = 0;  // about as many as it took so far, of prompt and answer
     };
     using OpenCalls = std::unordered_map<std::string, OpenCall>;
 
@@ -76,14 +86,16 @@ private:
     void on_end(const std::string& id, consumer::CallEnd end) override;
 
     std::optional<HttpAnswer> find_fault(const HttpRequest& request) const;
-    void start_call(HttpRequestId request, RequestReport report, const CallRoute& route, std::string body);
+    Expected<Caller, HttpAnswer> identify(const HttpRequest& request, const Route& route) const;
+    void start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, const std::string& body);
+    void submit(OpenCalls::iterator call, const CallRoute& route, const std::string& body);
     void take_chunk(const std::string& id, const std::string& chunk);
     void take_end(const std::string& id, const consumer::CallEnd& end);
     void finish(OpenCalls::iterator call, HttpAnswer answer);
     void answer(HttpRequestId request, RequestReport report, HttpAnswer answer);
     HttpAnswer reported(RequestReport report, HttpAnswer answer) const;
     void forget(OpenCalls::iterator call);
-    HttpAnswer page(const Route& route) const;
+    HttpAnswer page(const Route& route, const Caller& caller) const;
     schema::Json model_object(const std::string& name) const;
     std::string next_id();
 
@@ -91,6 +103,7 @@ private:
     consumer::CallBackend& backend_;
     const std::string id_prefix_;  // differs from that of any other process
     std::uint64_t last_id_ = 0;
+    CallLimits limits_;
     OpenCalls calls_;                                         // by id
     std::unordered_map<HttpRequestId, std::string> call_of_;  // by request
     HttpServer server_;

@@ -187,16 +187,16 @@ bool changes_embedding(const std::string& name) {
     return name.ends_with("-embedding") || name.ends_with("-tokens") || name.ends_with("-tied-trained") || name.ends_with("-both") ||
            name == "embedding";
 }
-std::vector<std::string> adapters_of(tests::BaseKind kind, bool with_embedding) {
-    std::vector<std::string> names = tests::adapter_names(kind);
+std::vector<std::string> adapters_of_dense(bool with_embedding) {
+    std::vector<std::string> names = tests::adapter_names(tests::BaseKind::dense);
     std::erase_if(names, [&](const std::string& name) { return changes_embedding(name) != with_embedding; });
     return names;
 }
 // Apart, as a GPU runs only the first.
-const std::vector<std::string> plain_adapters = adapters_of(tests::BaseKind::dense, false);
-const std::vector<std::string> adapters_of_experts = adapters_of(tests::BaseKind::experts, false);
-const std::vector<std::string> adapters_of_quantized = adapters_of(tests::BaseKind::quantized, false);
-const std::vector<std::string> adapters_of_embeddings = adapters_of(tests::BaseKind::dense, true);
+const std::vector<std::string> plain_adapters = adapters_of_dense(false);
+const std::vector<std::string> adapters_of_embeddings = adapters_of_dense(true);
+const std::vector<std::string> adapters_of_experts = tests::adapter_names(tests::BaseKind::experts);
+const std::vector<std::string> adapters_of_quantized = tests::adapter_names(tests::BaseKind::quantized);
 INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(plain_adapters), adapter_test_name);
 INSTANTIATE_TEST_SUITE_P(Experts, GoldenAdapter, testing::ValuesIn(adapters_of_experts), adapter_test_name);
 INSTANTIATE_TEST_SUITE_P(Quantized, GoldenAdapter, testing::ValuesIn(adapters_of_quantized), adapter_test_name);

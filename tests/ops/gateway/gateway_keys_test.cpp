@@ -1,0 +1,239 @@
+// The gateway with keys, over real sockets: who is let in, what is counted, and what a tenant sees.
+#include <gmock/gmock.h>
+
+#include <fmt/format.h>
+
+#include "ops/gateway/gateway.h"
+#include "ops/gateway/key_authenticator.h"
+#include "tests/support/fake_calls.h"
+#include "tests/support/fake_keys.h"
+#include "tests/support/http_client.h"
+
+namespace lorry::ops {
+namespace {
+
+using consumer::CallResult;
+using schema::Json;
+using schema::Timestamp;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using tests::FakeCalls;
+using tests::FakeKeys;
+using tests::HttpClient;
+using tests::HttpReply;
+using namespace std::chrono_literals;
+
+constexpr std::string_view completions = "/v1/completions";
+constexpr const char* used_up = R"({"usage":{"total_tokens":7}})";
+
+std::string bearer(int key) { return fmt::format("Authorization: Bearer {}\r\n", FakeKeys::text(key)); }
+
+std::string get(std::string_view path, std::string_view fields) {
+    return fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", path, fields);
+}
+std::string post(std::string_view path, std::string_view body, std::string_view fields) {
+    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n{}", path,
+                       body.size(), fields, body);
+}
+
+std::string code_of(const HttpReply& reply) {
+    const auto body = Json::parse(reply.body);
+    const Json* error = body ? body->find("error") : nullptr;
+    return fmt::format("{}{}", reply.status, error == nullptr ? "" : " " + *error->find("code")->as_string());
+}
+
+struct KeyedGateway {
+    KeyedGateway() {
+        keys.set(1, {.tenant = "search", .name = "all", .scopes = {.batches = true, .admin = true}});
+        keys.set(
+            2, {.tenant = "mails", .name = "mail only", .scopes = {.models = {{"mail"}}, .endpoints = {{schema::Endpoint::completions}}}});
+        keys.set(3, {.tenant = "slow", .name = "limited", .limits = {.requests_per_minute = 2, .tokens_per_minute = 6'000}});
+        keys.set(4, {.tenant = "slow", .name = "one at a time", .limits = {.tokens_per_minute = 6'000, .calls_at_once = 1}});
+        keys.set(5, {.tenant = "gone", .name = "revoked", .revoked = Timestamp(1s)});
+    }
+    HttpReply ask(const std::string& request) {
+        HttpClient client(gateway.port());
+        client.send(request);
+        return client.receive(!request.starts_with("HEAD")).value_or(HttpReply{});
+    }
+    // Sends a call that the test ends, and returns its reply.
+    HttpReply call(int key, const std::string& body = used_up) {
+        HttpClient client(gateway.port());
+        client.send(post(completions, R"({"model":"mail"})", bearer(key)));
+        calls.end_next(CallResult{.status = 200, .body = body});
+        return client.receive().value_or(HttpReply{});
+    }
+
+    FakeCalls calls;
+    FakeKeys keys;
+    KeyAuthenticator authenticator{keys, [] { return Timestamp(1s); }};
+    std::mutex mutex;
+    std::vector<std::string> reports;  // guarded by mutex
+    Gateway gateway{{.host = "127.0.0.1",
+                     .base_name = "tiny",
+                     .authenticator = &authenticator,
+                     .limits = {.body_bytes = 10'000},
+                     .adapters =
+                         [] {
+                             return std::vector<std::string>{"mail", "news"};
+                         },
+                     .health = [] { return HttpAnswer{.body = "running\n"}; },
+                     .metrics = [] { return HttpAnswer{.body = "a 1\n"}; },
+                     .on_request =
+                         [this](const RequestReport& report) {
+                             const std::lock_guard lock(mutex);
+                             reports.push_back(fmt::format("{} {} key={} tenant={}", report.url, report.status, report.key, report.tenant));
+                         }},
+                    calls};
+};
+
+TEST(GatewayKeys, ACallBelongsToItsKeysTenant) {
+    KeyedGateway rig;
+    HttpClient client(rig.gateway.port());
+    client.send(post(completions, R"({"model":"mail"})", bearer(1)));
+    const consumer::Call call = rig.calls.next();
+    EXPECT_EQ(call.tenant, "search");
+    EXPECT_EQ(call.body, R"({"model":"mail"})");
+    rig.calls.listener().on_end(call.id, CallResult{.status = 200, .body = "{}"});
+    const auto reply = client.receive();
+    EXPECT_EQ(reply->status, 200);
+    EXPECT_THAT(reply->header, Not(HasSubstr("x-ratelimit")));
+    EXPECT_THAT(rig.reports, ElementsAre("/v1/completions 200 key=1111111111111111 tenant=search"));
+}
+
+// Before the body is read: a stranger cannot make the gateway hold bodies.
+TEST(GatewayKeys, WhoHasNoGoodKeyIsRefusedByTheHeaderAlone) {
+    KeyedGateway rig;
+    std::string wrong = bearer(1);
+    wrong[wrong.size() - 3] = '0';
+    for (const std::string& fields : {std::string(), wrong, bearer(5), std::string("Authorization: Bearer sk-other\r\n")}) {
+        HttpClient client(rig.gateway.port());
+        client.send(fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9000\r\n{}\r\n",
+                                completions, fields));
+        const auto reply = client.receive();
+        ASSERT_TRUE(reply) << fields;
+        EXPECT_EQ(code_of(*reply), "401 invalid_api_key");
+        EXPECT_THAT(reply->header, HasSubstr("WWW-Authenticate: Bearer realm=\"lorry\""));
+        EXPECT_THAT(reply->body, Not(HasSubstr("sk-other")));
+    }
+    for (const char* path : {"/v1/models", "/v1/models/mail", "/metrics"})
+        EXPECT_EQ(code_of(rig.ask(get(path, ""))), "401 invalid_api_key") << path;
+    EXPECT_EQ(rig.ask(get("/healthz", "")).status, 200) << "load balancers have no keys";
+    EXPECT_EQ(code_of(rig.ask(get("/v1/nothing", ""))), "404 unknown_url");
+    EXPECT_EQ(rig.calls.count(), 0U);
+}
+
+TEST(GatewayKeys, AKeyThatIsRevokedWhileTheBodyComesIsRefused) {
+    KeyedGateway rig;
+    const std::string request = post(completions, R"({"model":"mail"})", bearer(1));
+    HttpClient client(rig.gateway.port());
+    client.send(request.substr(0, request.size() - 1));
+    EXPECT_EQ(rig.ask(get("/v1/models", bearer(1))).status, 200) << "by now the header of the first was read";
+    rig.keys.set(1, {.tenant = "search", .name = "all", .revoked = Timestamp(1s)});
+    client.send(request.substr(request.size() - 1));
+    EXPECT_EQ(code_of(*client.receive()), "401 invalid_api_key");
+    EXPECT_EQ(rig.calls.count(), 0U);
+}
+
+TEST(GatewayKeys, ScopesLimitUrlsModelsAndPages) {
+    KeyedGateway rig;
+    EXPECT_EQ(code_of(rig.ask(post("/v1/embeddings", R"({"model":"mail"})", bearer(2)))), "403 permission_denied");
+    const HttpReply other = rig.ask(post(completions, R"({"model":"news"})", bearer(2)));
+    EXPECT_EQ(code_of(other), "403 permission_denied");
+    EXPECT_THAT(other.body, HasSubstr(R"("param":"model")"));
+    for (const char* body : {R"({"model":"base"})", R"({"model":"tiny"})", R"({"model":"mail","model":"news"})"}) {
+        EXPECT_EQ(code_of(rig.ask(post(completions, body, bearer(2)))), "403 permission_denied") << body;
+    }
+    EXPECT_EQ(code_of(rig.ask(get("/metrics", bearer(2)))), "403 permission_denied");
+    EXPECT_EQ(rig.calls.count(), 0U);
+
+    EXPECT_EQ(rig.call(2).status, 200);
+    EXPECT_EQ(rig.ask(get("/metrics", bearer(1))).status, 200);
+    const HttpReply models = rig.ask(get("/v1/models", bearer(2)));
+    EXPECT_THAT(models.body, HasSubstr(R"("id":"mail")"));
+    for (const char* hidden : {R"("id":"news")", R"("id":"tiny")"}) EXPECT_THAT(models.body, Not(HasSubstr(hidden)));
+    EXPECT_EQ(rig.ask(get("/v1/models/mail", bearer(2))).status, 200);
+    for (const char* hidden : {"/v1/models/news", "/v1/models/tiny"}) {
+        EXPECT_EQ(code_of(rig.ask(get(hidden, bearer(2)))), "404 model_not_found") << "as one that does not exist";
+    }
+    EXPECT_THAT(rig.ask(get("/v1/models", bearer(1))).body, HasSubstr(R"("id":"tiny")"));
+}
+
+TEST(GatewayKeys, AnswersSayWhatIsLeftAndTooManyRequestsAreRefusedUntilLater) {
+    KeyedGateway rig;
+    const HttpReply first = rig.call(3);
+    EXPECT_EQ(first.status, 200);
+    for (const char* field : {"x-ratelimit-limit-requests: 2\r\n", "x-ratelimit-remaining-requests: 1\r\n", "x-ratelimit-reset-requests: ",
+                              "x-ratelimit-limit-tokens: 6000\r\n", "x-ratelimit-remaining-tokens: 5993\r\n"}) {
+        EXPECT_THAT(first.header, HasSubstr(field));
+    }
+    EXPECT_EQ(code_of(rig.ask(post(completions, "no JSON", bearer(3)))), "400 invalid_json") << "it counts as well";
+    const HttpReply third = rig.ask(post(completions, R"({"model":"mail"})", bearer(3)));
+    EXPECT_EQ(code_of(third), "429 rate_limit_exceeded");
+    EXPECT_THAT(third.body, HasSubstr("its limit of requests per minute"));
+    EXPECT_THAT(third.header, HasSubstr("x-ratelimit-remaining-requests: 0\r\n"));
+    EXPECT_THAT(third.header, ::testing::ContainsRegex("Retry-After: (29|30)\r\n"));
+    EXPECT_EQ(rig.ask(get("/v1/models", bearer(3))).status, 200) << "only calls are counted";
+    EXPECT_EQ(rig.call(4).status, 200) << "another key has limits of its own";
+}
+
+TEST(GatewayKeys, CallsAtOnceAreCountedUntilTheyEndOrTheirClientGoes) {
+    KeyedGateway rig;
+    const std::string request = post(completions, R"({"model":"mail"})", bearer(4));
+    HttpClient first(rig.gateway.port());
+    first.send(request);
+    const consumer::Call open = rig.calls.next();
+    EXPECT_EQ(code_of(rig.ask(request)), "429 rate_limit_exceeded");
+    rig.calls.listener().on_end(open.id, CallResult{.status = 500, .body = "{}"});
+    EXPECT_EQ(first.receive()->status, 500);
+    {
+        HttpClient leaving(rig.gateway.port());
+        leaving.send(request);
+        rig.calls.next();
+    }
+    rig.calls.next_cancelled();
+    EXPECT_EQ(rig.call(4).status, 200);
+    rig.calls.at_submit = [](const consumer::Call&, consumer::CallListener&) { return std::optional(consumer::CallRefusal{}); };
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(code_of(rig.ask(request)), "429 too_many_calls") << "a refused call is over";
+}
+
+TEST(GatewayKeys, StreamsSayWhatIsLeftAndAreCountedByTheirUsage) {
+    KeyedGateway rig;
+    HttpClient client(rig.gateway.port());
+    client.send(post(completions, R"({"model":"mail","stream":true})", bearer(4) + "Connection: close\r\n"));
+    const consumer::Call call = rig.calls.next();
+    rig.calls.listener().on_chunk(call.id, "{}");
+    const auto head = client.receive(false);
+    EXPECT_THAT(head->header, HasSubstr("x-ratelimit-remaining-tokens: 6000\r\n"));
+    rig.calls.listener().on_end(call.id, CallResult{.status = 200, .body = R"({"usage":{"total_tokens":4000}})"});
+    EXPECT_THAT(client.receive_all(), HasSubstr("[DONE]"));
+    EXPECT_THAT(rig.call(4).header, ::testing::ContainsRegex("x-ratelimit-remaining-tokens: (199|20)[0-9]+\r\n"));
+}
+
+// Otherwise a client could take any number of tokens by going away before the end.
+TEST(GatewayKeys, AStreamThatIsLeftEarlyCountsForWhatWasSeenOfIt) {
+    KeyedGateway rig;
+    {
+        HttpClient client(rig.gateway.port());
+        client.send(
+            post(completions, fmt::format(R"({{"model":"mail","stream":true,"prompt":"{}"}})", std::string(8'000, 'x')), bearer(4)));
+        const consumer::Call call = rig.calls.next();
+        for (int i = 0; i < 500; ++i) rig.calls.listener().on_chunk(call.id, "{}");
+        client.receive(false);
+    }
+    rig.calls.next_cancelled();
+    const std::string header = rig.call(4).header;
+    EXPECT_THAT(header, ::testing::ContainsRegex("x-ratelimit-remaining-tokens: 3[4-9][0-9][0-9]\r\n"))
+        << "2,011 of the prompt, up to 500 chunks";
+}
+
+TEST(GatewayKeys, AGatewayGivesItsShareOfTheLimits) {
+    KeyedGateway rig;
+    rig.gateway.set_share(0.5);
+    EXPECT_THAT(rig.call(3).header, HasSubstr("x-ratelimit-limit-tokens: 3000\r\n"));
+    EXPECT_EQ(code_of(rig.ask(post(completions, R"({"model":"mail"})", bearer(3)))), "429 rate_limit_exceeded");
+}
+
+}  // namespace
+}  // namespace lorry::ops

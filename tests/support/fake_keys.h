@@ -1,0 +1,46 @@
+// A KeyDirectory that a test fills. Used by tests/ops/gateway.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "consumer/key_directory.h"
+
+namespace lorry::tests {
+
+class FakeKeys final : public consumer::KeyDirectory {
+public:
+    std::shared_ptr<const schema::KeyRecord> find(std::string_view id) const override {
+        const std::lock_guard lock(mutex_);
+        const auto place = keys_.find(std::string(id));
+        return place == keys_.end() ? nullptr : place->second;
+    }
+
+    bool is_current() const override { return current; }
+
+    std::atomic<bool> current = true;
+
+    // The n-th key, n < 10.
+    static std::string text(int n) { return fmt::format("lorry-{0}-{1}", std::string(16, digit(n)), std::string(64, digit(n))); }
+    // Makes the n-th key what `record` says, or replaces it.
+    void set(int n, schema::KeyRecord record) {
+        const std::string id(16, digit(n));
+        record.id = id;
+        record.hash = schema::sha256_of(text(n));
+        const std::lock_guard lock(mutex_);
+        keys_[id] = std::make_shared<const schema::KeyRecord>(std::move(record));
+    }
+
+private:
+    static char digit(int n) { return static_cast<char>('0' + n); }
+
+    mutable std::mutex mutex_;
+    std::map<std::string, std::shared_ptr<const schema::KeyRecord>> keys_;  // guarded by mutex_
+};
+
+}  // namespace lorry::tests
