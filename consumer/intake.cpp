@@ -124,6 +124,7 @@ AdmittedJob WeighedJob::untokenized() && {
 schema::Run Intake::run_of(const schema::Job& job) const {
     return {.job_id = job.id,
             .batch_id = job.batch_id,
+            .tenant = job.tenant,
             .model = job.model,
             .worker = options_.worker,
             .source = job.source,

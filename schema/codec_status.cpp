@@ -59,6 +59,7 @@ std::string encode_status(const Status& status) {
     const Run& run = status.run;
     return Json::object({{"id", repair_utf8(run.job_id)},
                          {"batch_id", text_or_null(run.batch_id)},
+                         {"tenant", text_or_null(run.tenant)},
                          {"state", name_of(status.state)},
                          {"model", text_or_null(run.model)},
                          {"adapter", text_or_null(run.adapter)},
@@ -89,6 +90,7 @@ Expected<Status, std::string> parse_status(std::string_view value) {
     status.run = {
         .job_id = top.required_text("id"),
         .batch_id = top.text("batch_id"),
+        .tenant = top.text("tenant"),
         .model = top.text("model"),
         .adapter = top.text("adapter"),
         .worker = top.text("worker"),

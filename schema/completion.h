@@ -32,6 +32,7 @@ ErrorCode code_of(BatchFailure failure);
 struct Run {
     std::string job_id;
     std::string batch_id;
+    std::string tenant;   // empty: none
     std::string model;    // as asked for
     std::string adapter;  // content hash; empty: base
     std::string worker;

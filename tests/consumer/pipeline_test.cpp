@@ -180,8 +180,10 @@ TEST(Pipeline, SharesPrefixesWithinATenantAndASaltOnly) {
         rig.run();
         for (std::size_t i = 0; i < std::size(cases); ++i) {
             const Case& one = cases[i];
-            EXPECT_EQ(rig.sink.completion(static_cast<std::int64_t>(i)).usage.cached_tokens, shared ? one.cached_shared : one.cached)
+            const schema::Completion& completion = rig.sink.completion(static_cast<std::int64_t>(i));
+            EXPECT_EQ(completion.usage.cached_tokens, shared ? one.cached_shared : one.cached)
                 << "job " << i << ", tenant '" << one.tenant << "', salt '" << one.salt << "', share_prefixes " << shared;
+            EXPECT_EQ(completion.run.tenant, one.tenant) << "its status says whose it was";
         }
     }
 }
