@@ -16,8 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
-
-Timestamp moment(std::int64_t milliseconds) { return Timestamp(std::chrono::milliseconds(milliseconds)); }
+using namespace std::chrono_literals;
 
 KeyRecord full_key() {
     return {
@@ -25,9 +24,9 @@ KeyRecord full_key() {
         .tenant = "search",
         .name = "indexer",
         .hash = sha256_of("abc"),
-        .created = moment(1000),
-        .expires = moment(2000),
-        .revoked = moment(1500),
+        .created = Timestamp(1s),
+        .expires = Timestamp(2s),
+        .revoked = Timestamp(1500ms),
         .scopes = {.models = {{"mail", "base"}}, .endpoints = {{Endpoint::embeddings, Endpoint::classify}}, .batches = true, .admin = true},
         .limits = {.requests_per_minute = 60, .tokens_per_minute = 10'000, .calls_at_once = 4}};
 }
@@ -91,7 +90,7 @@ TEST(KeyTest, ARecordIsReadBackAsItWasWritten) {
     ASSERT_TRUE(read) << read.error();
     EXPECT_EQ(encode_key(*read), text);
 
-    const std::string bare = encode_key({.id = "0123456789abcdef", .tenant = "t", .name = "n", .created = moment(0)});
+    const std::string bare = encode_key({.id = "0123456789abcdef", .tenant = "t", .name = "n", .created = Timestamp()});
     const auto bare_read = parse_key(bare);
     ASSERT_TRUE(bare_read) << bare_read.error();
     EXPECT_EQ(encode_key(*bare_read), bare);

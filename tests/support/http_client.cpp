@@ -107,6 +107,11 @@ std::string HttpClient::receive_all() {
     return std::exchange(received_, {});
 }
 
+std::string post(std::string_view path, std::string_view body, std::string_view fields) {
+    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n{}", path,
+                       body.size(), fields, body);
+}
+
 std::string next_address() {
     static std::atomic<unsigned> last = 0;
     const unsigned number = ++last;

@@ -43,6 +43,9 @@ private:
     std::string received_;
 };
 
+// A whole request with a body of JSON. fields: further ones, each with its CRLF.
+std::string post(std::string_view path, std::string_view body, std::string_view fields = "");
+
 // Another of 127.0.0.0/8 each time, for very many connections: an address has too few ports for all that ended lately.
 std::string next_address();
 

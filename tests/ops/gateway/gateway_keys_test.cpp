@@ -22,6 +22,7 @@ using tests::FakeCalls;
 using tests::FakeKeys;
 using tests::HttpClient;
 using tests::HttpReply;
+using tests::post;
 using namespace std::chrono_literals;
 
 constexpr std::string_view completions = "/v1/completions";
@@ -32,11 +33,6 @@ std::string bearer(int key) { return fmt::format("Authorization: Bearer {}\r\n",
 std::string get(std::string_view path, std::string_view fields) {
     return fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", path, fields);
 }
-std::string post(std::string_view path, std::string_view body, std::string_view fields) {
-    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n{}", path,
-                       body.size(), fields, body);
-}
-
 std::string code_of(const HttpReply& reply) {
     const auto body = Json::parse(reply.body);
     const Json* error = body ? body->find("error") : nullptr;

@@ -20,14 +20,10 @@ using schema::Json;
 using tests::FakeCalls;
 using tests::HttpClient;
 using tests::HttpReply;
+using tests::post;
 using namespace std::chrono_literals;
 
 constexpr std::string_view chat = "/v1/chat/completions";
-
-std::string post(std::string_view path, std::string_view body, std::string_view fields = "") {
-    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n{}", path,
-                       body.size(), fields, body);
-}
 
 // "404 unknown_url" of an answer with an error object, "200" of one without.
 std::string ending(const HttpReply& reply) {
