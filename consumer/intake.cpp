@@ -104,11 +104,12 @@ std::optional<schema::JobError> Intake::error_of_weight(const JobWeight& weight)
                    ": ask for fewer samples, prompts, tokens or log-probabilities, split the job, or raise the setting"};
 }
 
-Submission Intake::expand(WeighedJob weighed) {
+Submission Intake::expand(WeighedJob weighed, bool is_call) {
     schema::Run run = run_of(weighed.tokenized.plan.job);
     run.adapter = weighed.tokenized.plan.model.hash;
     const bool large = weighed.tokenized.weight.exceeds(options_.limits.large());
     PreparedJob prepared = preparer_.expand(std::move(weighed.tokenized), large);
+    for (engine::Request& request : prepared.requests) request.is_call = is_call;
     return Submission{.job = {.key = next_key_++,
                               .epoch = weighed.epoch,
                               .plan = std::move(prepared.plan),

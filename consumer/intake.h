@@ -59,7 +59,7 @@ public:
     // The job's tokens and its weight, or why it cannot run. model: as resolved, not `not_yet`.
     Expected<WeighedJob, Refused> weigh(AdmittedJob admitted, ModelName model) const;
     // The job's requests.
-    Submission expand(WeighedJob weighed);
+    Submission expand(WeighedJob weighed, bool is_call);
 
 private:
     schema::Run run_of(const schema::Job& job) const;

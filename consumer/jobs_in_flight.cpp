@@ -6,17 +6,20 @@
 
 namespace lorry::consumer {
 
-void JobsInFlight::add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered) {
+void JobsInFlight::add(Added job) {
     const std::lock_guard lock(mutex_);
-    const bool is_new = jobs_.emplace(key(source, epoch), Job{.id = std::move(job_id), .delivered = delivered}).second;
+    const bool is_new =
+        jobs_.emplace(key(job.source, job.epoch), Job{.id = std::move(job.job_id), .delivered = job.delivered, .is_call = job.is_call})
+            .second;
     CHECK(is_new, "a source delivers each job once in an epoch");
+    if (job.is_call) ++calls_;
 }
 
-JobsInFlight::Room JobsInFlight::room_for(const JobWeight& weight) const {
+JobsInFlight::Room JobsInFlight::room_for(const JobWeight& weight, bool is_call) const {
     const std::lock_guard lock(mutex_);
     const auto fits = [&](JobWeight taken, const JobWeight& limit) { return !(taken += weight).exceeds(limit); };
     if (weight.exceeds(limits_.large()) && !fits(taken_by_large_, limits_.heaviest())) return Room::full_for_large;
-    return fits(taken_, limits_.all()) ? Room::free : Room::full;
+    return fits(taken_, is_call ? limits_.all() : limits_.but_calls()) ? Room::free : Room::full;
 }
 
 void JobsInFlight::weigh(const schema::Source& source, Epoch epoch, const JobWeight& weight) {
@@ -81,6 +84,12 @@ void JobsInFlight::forget_if(const std::vector<PartitionEpoch>& partitions, cons
     changed_.notify_all();
 }
 
+bool JobsInFlight::is_call(const schema::Source& source, Epoch epoch) const {
+    const std::lock_guard lock(mutex_);
+    const auto place = jobs_.find(key(source, epoch));
+    return place != jobs_.end() && place->second.is_call;
+}
+
 std::uint64_t JobsInFlight::times_forgotten() const {
     const std::lock_guard lock(mutex_);
     return times_forgotten_;
@@ -89,6 +98,11 @@ std::uint64_t JobsInFlight::times_forgotten() const {
 std::size_t JobsInFlight::total() const {
     const std::lock_guard lock(mutex_);
     return jobs_.size();
+}
+
+std::size_t JobsInFlight::calls() const {
+    const std::lock_guard lock(mutex_);
+    return calls_;
 }
 
 JobWeight JobsInFlight::taken() const {
@@ -121,6 +135,7 @@ bool JobsInFlight::holds_any(const std::vector<PartitionEpoch>& partitions) {
 
 JobsInFlight::Jobs::iterator JobsInFlight::erase(Jobs::iterator place) {
     add_up(place->second.weight, false);
+    if (place->second.is_call) --calls_;
     return jobs_.erase(place);
 }
 

@@ -25,11 +25,18 @@ class JobsInFlight {
 public:
     explicit JobsInFlight(const InFlightLimits& limits) : limits_(limits) {}
 
-    void add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered);
-    // Whether a job of this weight, at most the limits' heaviest, may begin now: all jobs together, and the large ones among them, keep
-    // within the limits.
+    struct Added {
+        schema::Source source;
+        Epoch epoch = 0;
+        std::string job_id;
+        Clock::time_point delivered;
+        bool is_call = false;
+    };
+    void add(Added job);
+    // Whether a job of this weight, at most the limits' heaviest, may begin now: all jobs together, those that are not calls, and the large
+    // ones, keep within the limits.
     enum class Room : std::uint8_t { free, full_for_large, full };
-    Room room_for(const JobWeight& weight) const;
+    Room room_for(const JobWeight& weight, bool is_call) const;
     // Sets what the job takes, once there is room for it. No effect on a forgotten job.
     void weigh(const schema::Source& source, Epoch epoch, const JobWeight& weight);
     // No effect on a forgotten job.
@@ -38,6 +45,7 @@ public:
     bool end(const schema::Source& source, Epoch epoch);
     void remove(const schema::Source& source, Epoch epoch);
     bool contains(const schema::Source& source, Epoch epoch) const;
+    bool is_call(const schema::Source& source, Epoch epoch) const;  // false for a forgotten one
 
     // For partitions that are revoked: forgets all of their jobs, those that have not ended, or those that have not started.
     void forget(const std::vector<PartitionEpoch>& partitions);
@@ -47,7 +55,8 @@ public:
     std::uint64_t times_forgotten() const;
 
     std::size_t total() const;
-    JobWeight taken() const;  // by all weighed jobs
+    std::size_t calls() const;  // among them
+    JobWeight taken() const;    // by all weighed jobs
     // The job that was delivered first.
     std::optional<OldestJob> oldest(Clock::time_point now) const;
 
@@ -69,6 +78,7 @@ private:
     struct Job {
         std::string id;
         Clock::time_point delivered;
+        bool is_call = false;
         JobWeight weight = {};
         Stage stage = Stage::waiting;
     };
@@ -88,6 +98,7 @@ private:
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     Jobs jobs_;                          // guarded by mutex_
+    std::size_t calls_ = 0;              // guarded by mutex_
     JobWeight taken_;                    // guarded by mutex_
     JobWeight taken_by_large_;           // guarded by mutex_
     std::uint64_t times_forgotten_ = 0;  // guarded by mutex_

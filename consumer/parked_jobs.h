@@ -19,8 +19,9 @@ enum class Awaited : std::uint8_t {
     name,        // the registration of its adapter
     room,        // that other jobs end
     large_room,  // that other large jobs end
+    for_a_call,  // a call's adapter, or its room
 };
-inline constexpr std::size_t awaited_count = 3;
+inline constexpr std::size_t awaited_count = 4;
 
 class ParkedJobs {
 public:

@@ -31,15 +31,21 @@ constexpr std::size_t retried_max = 512;                 // jobs that wait for a
 constexpr std::chrono::seconds parked_look_interval{1};  // between two looks for cancelled and expired jobs among all that are parked
 constexpr std::size_t parked_share_max = 8;              // in windows of in_flight_max: jobs that may be parked
 
+InFlightLimits limits_of(const PipelineOptions& options, const engine::EngineOptions& engine) {
+    InFlightLimits limits = InFlightLimits::of(options.in_flight.tokens, options.in_flight.bytes, engine);
+    limits.keeps_room_for_calls = options.calls_in_flight_max > 0;
+    return limits;
+}
+
 }  // namespace
 
 struct Pipeline::State final : RevocationHandler {
     State(const PipelineParts& the_parts, const PipelineOptions& the_options)
         : parts(the_parts),
           options(the_options),
-          limits(InFlightLimits::of(options.in_flight.tokens, options.in_flight.bytes, parts.engine.options())),
+          limits(limits_of(options, parts.engine.options())),
           jobs_in_flight(limits),
-          submissions(the_options.in_flight_max),
+          submissions(the_options.in_flight_max + the_options.calls_in_flight_max),
           publications(publications_max),
           intake(parts.adapters, parts.preparer, {.worker = options.worker, .parse = options.parse, .limits = limits}),
           generator(parts.engine, parts.cancels, jobs_in_flight, publications, parts.observer,
@@ -62,7 +68,9 @@ struct Pipeline::State final : RevocationHandler {
     void update_observer();
     std::size_t working() const;
     std::size_t room() const;
-    std::optional<Awaited> lacks(const std::optional<JobWeight>& weight, std::optional<Awaited> from);
+    std::size_t room_for_calls() const;
+    std::optional<Awaited> lacks(const AdmittedJob& admitted, std::optional<Awaited> from);
+    std::optional<Awaited> lacks(const schema::Source& source, const JobWeight& weight, std::optional<Awaited> from);
     void park(Awaited awaited, AdmittedJob admitted, std::optional<Awaited> from);
     void refuse(Refused refused);
 
@@ -143,6 +151,7 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         const bool may_park = parked.count() < parked_share_max * options.in_flight_max && parked.bytes() < limits.bytes / 2;
         const bool has_bytes = !jobs_in_flight.taken().exceeds(limits.all());  // refused records may take more
         const std::size_t wanted = may_park && has_bytes ? std::min(room(), polled_max) : 0;
+        parts.source.allow_calls(has_bytes ? std::min(room_for_calls(), polled_max) : 0);
         for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
         idle = parked.count() + starting.size();
         starts_wait = !starting.empty() || parts.source.waits_for_commit();
@@ -153,14 +162,20 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
 }
 
-// Parked jobs do not count: they have limits of their own.
+// Neither parked jobs nor calls count: they have limits of their own.
 std::size_t Pipeline::State::working() const {
     const std::size_t inside = jobs_in_flight.total();
-    return inside - std::min(inside, parked.count());
+    return inside - std::min(inside, jobs_in_flight.calls() + parked.count() - parked.count(Awaited::for_a_call));
 }
 
 // How many more jobs may be polled or retried.
 std::size_t Pipeline::State::room() const { return is_full ? 0 : options.in_flight_max - std::min(options.in_flight_max, working()); }
+
+std::size_t Pipeline::State::room_for_calls() const {
+    const std::size_t waiting = parked.count(Awaited::for_a_call);
+    if (waiting >= parked_share_max * options.calls_in_flight_max) return 0;
+    return options.calls_in_flight_max - std::min(options.calls_in_flight_max, jobs_in_flight.calls() - waiting);
+}
 
 // Without this check the worker would stay in the group, and its partitions would never be processed again.
 void Pipeline::State::check_commit() const {
@@ -210,7 +225,7 @@ void Pipeline::State::publish_loop() {
         // Small jobs fill the window long before the interval ends.
         const bool window_fills = publisher.uncommitted() * 4 >= options.in_flight_max;
         const bool all_done = publisher.uncommitted() > 0 && nothing_runs();
-        if (Clock::now() >= next_commit || window_fills || all_done || at_end) {
+        if (Clock::now() >= next_commit || window_fills || all_done || publisher.has_uncommitted_calls() || at_end) {
             publisher.commit();
             next_commit = Clock::now() + options.commit_interval;
         }
@@ -224,7 +239,11 @@ void Pipeline::State::receive(Delivery delivery) {
     const Epoch epoch = delivery.epoch;
     const schema::JobRecord& record = delivery.record;
     auto admitted = intake.admit(delivery, delivered);
-    jobs_in_flight.add(record.source, epoch, admitted ? admitted->job.id : admitted.error().job_id, delivered);
+    jobs_in_flight.add({.source = record.source,
+                        .epoch = epoch,
+                        .job_id = admitted ? admitted->job.id : admitted.error().job_id,
+                        .delivered = delivered,
+                        .is_call = parts.source.is_call(record.source)});
     if (!admitted) {
         // It needs no room, but takes memory until it is committed.
         jobs_in_flight.weigh(record.source, epoch, {.bytes = schema::memory_bytes(record)});
@@ -238,22 +257,27 @@ void Pipeline::State::receive(Delivery delivery) {
 void Pipeline::State::prepare(AdmittedJob admitted, std::optional<Awaited> from) {
     if (has_ended(admitted)) return;
     ModelName model = intake.resolve(admitted);
-    if (model.kind == ModelName::Kind::not_yet) return park(Awaited::name, std::move(admitted), from);
+    if (model.kind == ModelName::Kind::not_yet) {
+        return park(parts.source.is_call(admitted.job.source) ? Awaited::for_a_call : Awaited::name, std::move(admitted), from);
+    }
     if (model.can_run()) {
-        if (const auto awaited = lacks(admitted.weight, from)) return park(*awaited, std::move(admitted), from);
+        if (const auto awaited = lacks(admitted, from)) return park(*awaited, std::move(admitted), from);
     }
     auto weighed = intake.weigh(std::move(admitted), std::move(model));
     if (!weighed) return refuse(std::move(weighed.error()));
     const JobWeight weight = weighed->tokenized.weight;
-    if (const auto awaited = lacks(weight, from)) return park(*awaited, std::move(*weighed).untokenized(), from);
-    jobs_in_flight.weigh(weighed->tokenized.plan.job.source, weighed->epoch, weight);
+    const schema::Source& source = weighed->tokenized.plan.job.source;
+    if (const auto awaited = lacks(source, weight, from)) return park(*awaited, std::move(*weighed).untokenized(), from);
+    jobs_in_flight.weigh(source, weighed->epoch, weight);
     start(std::move(*weighed));
 }
 
 // The job has its room. It keeps it while its source does not let it go on, so that nobody who comes later can take it.
 void Pipeline::State::start(WeighedJob weighed) {
-    if (!parts.source.may_go_on(weighed.tokenized.plan.job.source, weighed.epoch)) return starting.push_back(std::move(weighed));
-    submissions.push(intake.expand(std::move(weighed)));
+    const schema::Source& source = weighed.tokenized.plan.job.source;
+    if (!parts.source.may_go_on(source, weighed.epoch)) return starting.push_back(std::move(weighed));
+    const bool is_call = parts.source.is_call(source);
+    submissions.push(intake.expand(std::move(weighed), is_call));
 }
 
 // Publishes the end of a job that was cancelled or has expired.
@@ -263,13 +287,23 @@ bool Pipeline::State::has_ended(const AdmittedJob& admitted) {
     return reason.has_value();
 }
 
-// What a job that is resolved lacks, whose weight may not be known yet. Large jobs begin in the order in which they came.
-std::optional<Awaited> Pipeline::State::lacks(const std::optional<JobWeight>& weight, std::optional<Awaited> from) {
+// What a job that is resolved lacks, whose weight may not be known yet.
+std::optional<Awaited> Pipeline::State::lacks(const AdmittedJob& admitted, std::optional<Awaited> from) {
+    if (admitted.weight) return lacks(admitted.job.source, *admitted.weight, from);
+    const bool has_place = parts.source.is_call(admitted.job.source) || (!is_full && working() <= options.in_flight_max);
+    return has_place ? std::nullopt : std::optional(Awaited::room);
+}
+
+// What a job lacks. Large jobs begin in the order in which they came. Calls have places as long as they are read.
+std::optional<Awaited> Pipeline::State::lacks(const schema::Source& source, const JobWeight& weight, std::optional<Awaited> from) {
+    if (parts.source.is_call(source)) {
+        const bool has_room = jobs_in_flight.room_for(weight, true) == JobsInFlight::Room::free;
+        return has_room ? std::nullopt : std::optional(Awaited::for_a_call);
+    }
     if (is_full || working() > options.in_flight_max) return Awaited::room;
-    if (!weight) return std::nullopt;
-    const bool large = weight->exceeds(limits.large());
+    const bool large = weight.exceeds(limits.large());
     if (large && from != Awaited::large_room && parked.count(Awaited::large_room) > 0) return Awaited::large_room;
-    switch (jobs_in_flight.room_for(*weight)) {
+    switch (jobs_in_flight.room_for(weight, false)) {
         case JobsInFlight::Room::free: return std::nullopt;
         case JobsInFlight::Room::full_for_large: return Awaited::large_room;
         case JobsInFlight::Room::full: is_full = true; return large ? Awaited::large_room : Awaited::room;
@@ -280,15 +314,17 @@ std::optional<Awaited> Pipeline::State::lacks(const std::optional<JobWeight>& we
 // A job that still lacks room keeps its turn, so that it starts however many others follow.
 void Pipeline::State::park(Awaited awaited, AdmittedJob admitted, std::optional<Awaited> from) {
     parts.source.waits(admitted.job.source, admitted.epoch);
-    const bool keeps_turn = awaited == from && awaited != Awaited::name;
+    const bool keeps_turn = awaited == from && (awaited == Awaited::room || awaited == Awaited::large_room);
     keeps_turn ? parked.push_first(awaited, std::move(admitted)) : parked.push(awaited, std::move(admitted));
 }
 
-// The longest waiting first: those that have room, then large ones, which smaller ones could pass for ever.
+// Calls first. Then the longest waiting: those that have room, then large ones, which smaller ones could pass for ever.
 void Pipeline::State::retry_parked() {
     is_full = false;
     retry_starts();
     end_parked();
+    for (std::size_t left = parked.count(Awaited::for_a_call); left > 0; --left)
+        prepare(parked.pop(Awaited::for_a_call), Awaited::for_a_call);
     for (const Awaited awaited : {Awaited::large_room, Awaited::room}) {
         for (std::size_t before = parked.count(awaited); before > 0 && room() > 0; before = parked.count(awaited)) {
             prepare(parked.pop(awaited), awaited);

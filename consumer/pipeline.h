@@ -17,8 +17,9 @@
 namespace lorry::consumer {
 
 struct PipelineOptions {
-    std::string worker;                // its name, in results and statuses
-    std::size_t in_flight_max = 2048;  // jobs delivered, not parked and not yet committed
+    std::string worker;                   // its name, in results and statuses
+    std::size_t in_flight_max = 2048;     // jobs delivered, not parked and not yet committed
+    std::size_t calls_in_flight_max = 0;  // calls besides these jobs: jobs never take their places
     InFlightLimits in_flight;  // what these jobs may take together: beyond it intake pauses; its members of the engine are filled in
     std::chrono::milliseconds commit_interval{200};
     std::chrono::milliseconds drain_timeout{20'000};    // at the end

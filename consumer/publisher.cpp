@@ -55,6 +55,7 @@ void Publisher::commit() {
     const std::size_t outcomes = sink_.commit();
     for (const auto& [source, epoch] : uncommitted_) jobs_in_flight_.remove(source, epoch);
     uncommitted_.clear();
+    has_uncommitted_calls_ = false;
     if (outcomes > 0) observer_.on_committed(outcomes, std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin));
 }
 
@@ -96,7 +97,7 @@ void Publisher::publish(JobEnded ended) {
     }
     if (auto error = error_of_answer(reply_, ended)) ended.error = std::move(error);
     schema::Completion completion = completion_of(reply_, ended);
-    end_stream(ended, completion.usage);
+    completion.chunks = end_stream(ended, completion.usage);
     observe(ended, completion);
     publish(Outcome{.source = job.source(), .epoch = job.epoch, .record = std::move(completion)});
 }
@@ -104,12 +105,14 @@ void Publisher::publish(JobEnded ended) {
 void Publisher::publish(Outcome outcome) {
     if (!is_ours(outcome.source, outcome.epoch)) return;
     uncommitted_.emplace_back(outcome.source, outcome.epoch);
+    if (jobs_in_flight_.is_call(outcome.source, outcome.epoch)) has_uncommitted_calls_ = true;
     sink_.publish(std::move(outcome));
 }
 
-void Publisher::end_stream(const JobEnded& ended, const schema::Usage& usage) {
+// Publishes the last chunks. Returns how many the stream has had; nullopt: there is no stream.
+std::optional<std::int64_t> Publisher::end_stream(const JobEnded& ended, const schema::Usage& usage) {
     const auto stream = streams_.find(ended.job.key);
-    if (stream == streams_.end()) return;
+    if (stream == streams_.end()) return std::nullopt;
     if (!ended.error && !ended.failure) {
         for (std::size_t i = 0; i < ended.results.size(); ++i) {
             for (const schema::Chunk& chunk : stream->second.chunks.end(static_cast<std::int32_t>(i), ended.results[i].finish))
@@ -117,7 +120,9 @@ void Publisher::end_stream(const JobEnded& ended, const schema::Usage& usage) {
         }
         for (const schema::Chunk& chunk : stream->second.chunks.end_stream(usage)) sink_.publish(chunk);
     }
+    const std::int64_t chunks = stream->second.chunks.written();
     streams_.erase(stream);
+    return chunks;
 }
 
 void Publisher::observe(const JobEnded& ended, const schema::Completion& completion) {

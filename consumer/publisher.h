@@ -22,6 +22,7 @@ public:
     // Commits what was taken since the last commit; those jobs are no longer in flight.
     void commit();
     std::size_t uncommitted() const { return uncommitted_.size(); }
+    bool has_uncommitted_calls() const { return has_uncommitted_calls_; }
 
 private:
     void publish(StreamBegun begun);
@@ -32,7 +33,7 @@ private:
     void publish(Refused refused);
     void publish(Outcome outcome);
     bool is_ours(const schema::Source& source, Epoch epoch) const { return jobs_in_flight_.contains(source, epoch); }
-    void end_stream(const JobEnded& ended, const schema::Usage& usage);
+    std::optional<std::int64_t> end_stream(const JobEnded& ended, const schema::Usage& usage);
     void observe(const JobEnded& ended, const schema::Completion& completion);
 
     CompletionSink& sink_;
@@ -45,6 +46,7 @@ private:
     };
     std::unordered_map<JobKey, Stream> streams_;
     std::vector<std::pair<schema::Source, Epoch>> uncommitted_;
+    bool has_uncommitted_calls_ = false;
 };
 
 }  // namespace lorry::consumer

@@ -64,6 +64,7 @@ public:
     std::vector<schema::Chunk> end(std::int32_t choice, engine::FinishReason reason);
     // The usage, if the job asked for it.
     std::vector<schema::Chunk> end_stream(const schema::Usage& usage);
+    std::int64_t written() const { return seq_; }  // chunks so far
 
 private:
     // How far the answer of one choice of a chat has come.

@@ -61,6 +61,11 @@ public:
     // they may start. Waits up to timeout and may return none. With max = 0 it serves the group and reads none. Throws when the world is
     // bad.
     virtual std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) = 0;
+    // A call is a job that somebody waits for: it has places of its own, runs before other jobs, and its result is committed at once. Any
+    // thread.
+    virtual bool is_call(const schema::Source&) const { return false; }
+    // How many calls the next poll() may read, besides its `max` of other jobs.
+    virtual void allow_calls(std::size_t) {}
     // True if no more jobs will come (the end of a file; never for Kafka).
     virtual bool exhausted() const = 0;
     // A delivered job waits for its adapter's registration or for room: it holds up no other job's start, and its own start does not count.

@@ -35,6 +35,12 @@ InFlightLimits InFlightLimits::of(std::int64_t tokens, std::int64_t bytes, const
 
 JobWeight InFlightLimits::all() const { return {.requests = unlimited, .rows = unlimited, .tokens = tokens, .bytes = bytes}; }
 
+JobWeight InFlightLimits::but_calls() const {
+    JobWeight most = all();
+    if (keeps_room_for_calls) most -= {.requests = 0, .rows = 0, .tokens = tokens / large_share, .bytes = bytes / large_share};
+    return most;
+}
+
 JobWeight InFlightLimits::heaviest() const { return {.requests = unlimited, .rows = unlimited, .tokens = tokens / 2, .bytes = bytes / 2}; }
 
 JobWeight InFlightLimits::large() const {

@@ -41,9 +41,12 @@ struct InFlightLimits {
     std::int64_t bytes = std::int64_t{1} << 30;
     std::int64_t sequences = 64;  // that run at a time
     std::int64_t step_rows = 512;
+    bool keeps_room_for_calls = false;
 
     static InFlightLimits of(std::int64_t tokens, std::int64_t bytes, const engine::EngineOptions& engine);
     JobWeight all() const;
+    // What jobs that are not calls may take together: all, or all but an eighth, which is kept for calls.
+    JobWeight but_calls() const;
     // The heaviest job that is taken: half of what all may take. Large jobs together may take this, too, so that others keep the rest.
     JobWeight heaviest() const;
     // A job that takes more than this is large: an eighth of what all may take, of the places, or the rows of eight steps.

@@ -205,17 +205,20 @@ void Engine::Implementation::tend_adapters(StepOutput& output) {
     adapters.poll(options.lend_blocks && !running.empty());
     if (const auto homeless = adapters.needs_room(); homeless && !waiting.waits_for(*homeless)) adapters.give_up_room();
     std::int64_t ahead = 0;
-    std::vector<std::string> failed;
-    for (const WaitingEntry* first : waiting.firsts()) {
-        if (ahead == options.prefetch_max) break;
-        const AdapterCache::State state = adapters.state(first->adapter);
-        if (state == AdapterCache::State::ready || state == AdapterCache::State::retrying) continue;
-        if (state == AdapterCache::State::failed) {
-            failed.push_back(first->adapter);
-            continue;
+    std::set<std::string> failed;
+    for (const WaitingQueue::Turns* const turns : {&waiting.calls(), &waiting.firsts()}) {
+        for (const WaitingEntry* first : *turns) {
+            if (ahead == options.prefetch_max) break;
+            if (first->adapter.empty()) continue;
+            const AdapterCache::State state = adapters.state(first->adapter);
+            if (state == AdapterCache::State::ready || state == AdapterCache::State::retrying) continue;
+            if (state == AdapterCache::State::failed) {
+                failed.insert(first->adapter);
+                continue;
+            }
+            adapters.prefetch(*at(first->id).request().adapter);
+            ++ahead;
         }
-        adapters.prefetch(*at(first->id).request().adapter);
-        ++ahead;
     }
     for (const std::string& hash : failed) fail_waiting(hash, adapters.failure(hash), output);
 }
@@ -226,22 +229,29 @@ void Engine::Implementation::make_plan(Plan& plan) const {
     running.view(options.prefix_cache, plan.running_views);
 
     plan.waiting.clear();
-    const std::int64_t large = std::ranges::count(plan.running, true, [](const Sequence* sequence) { return sequence->request().large; });
+    const bool to_calls =
+        !waiting.calls().empty() || std::ranges::any_of(plan.running, [](const Sequence* sequence) { return sequence->request().is_call; });
+    // While there are calls, all other jobs count as large: they get at most half of the step, and give places up.
+    if (to_calls) {
+        for (std::size_t i = 0; i < plan.running.size(); ++i) plan.running_views[i].large |= !plan.running[i]->request().is_call;
+    }
+    const std::int64_t large = std::ranges::count(plan.running_views, true, &SequenceView::large);
     // How many more may start within their share; negative if they have to give places up.
     const std::int64_t large_left = limits.of_large().sequences - large;
-    const bool has_others = waiting.has_others();
+    const bool has_others = waiting.has_others(to_calls);
     const std::int64_t places = limits.sequences - std::ssize(plan.running) + (has_others ? std::max<std::int64_t>(0, -large_left) : 0);
     if (places > 0 && !waiting.empty()) {
-        const auto large_max = static_cast<std::size_t>(std::max<std::int64_t>(0, large_left));
+        const auto yielding_max = static_cast<std::size_t>(std::max<std::int64_t>(0, large_left));
         const WaitingQueue::Context context{
             .is_ready = [&](std::string_view hash) { return hash.empty() || adapters.state(hash) == AdapterCache::State::ready; },
             .is_live = [&](std::string_view hash) { return running.uses_adapter(hash); },
             .needs_room = adapters.needs_room(),
-            .large_max = large_max,
+            .to_calls = to_calls,
+            .yielding_max = yielding_max,
             .groups = options.group_adapters};
         // The step may have no rows for large jobs, whose places others then take.
-        plan.waiting =
-            waiting.candidates(static_cast<std::size_t>(places) + (has_others ? std::min(large_max, waiting.large()) : 0), context);
+        const std::size_t passed = has_others ? std::min(yielding_max, waiting.yielding(to_calls)) : 0;
+        plan.waiting = waiting.candidates(static_cast<std::size_t>(places) + passed, context);
     }
     // Lent blocks count as available, unless a sequence that starts has its adapter there.
     const std::int64_t lent = pool.lent() > 0 ? adapters.blocks_to_take_back() : 0;
@@ -253,6 +263,7 @@ void Engine::Implementation::make_plan(Plan& plan) const {
         SequenceView& view =
             plan.waiting_views.emplace_back(view_waiting(sequence, pool, options.prefix_cache, plan.prefixes.emplace_back()));
         if (lent > 0) left = std::min(left, adapters.lent_blocks_before(sequence.adapter_hash()));
+        view.large |= to_calls && !sequence.request().is_call;
         view.blocks_kept = lent - left;
         view.overdue = view.whole && held_up && held_up->id == id && held_up->steps >= held_up_steps_max;
     }
@@ -483,7 +494,8 @@ void Engine::Implementation::wait(const Sequence& sequence) {
                   .priority = request.priority,
                   .arrival = sequence.arrival,
                   .cost = sequence.known() + std::min(request.max_tokens, expected_output_max),
-                  .large = request.large});
+                  .large = request.large,
+                  .is_call = request.is_call});
 }
 
 // Once a leader's shared tokens are computed, its forks take them over and wait to run.

@@ -70,6 +70,7 @@ struct Request {
     std::optional<std::int64_t> tokens_allowed;
     std::int32_t priority = 0;  // lower first
     bool large = false;         // its job is large: requests of such jobs get half of a step while others have work
+    bool is_call = false;       // somebody waits for it: it starts before others, which all get half of a step together while it has work
     bool stream = false;        // steps hand out deltas
     std::optional<Fork> fork;   // the leader must have been submitted before
 

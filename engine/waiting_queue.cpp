@@ -18,6 +18,8 @@ void WaitingQueue::push(WaitingEntry entry) {
     CHECK(fresh, "a request waits only once");
     const WaitingEntry& added = place->second;
     if (added.large) ++large_;
+    if (added.large && added.is_call) ++large_calls_;
+    if (added.is_call) calls_.insert(&added);
     Turns& entries = groups_[added.adapter].entries;
     const WaitingEntry* const was_first = entries.empty() ? nullptr : *entries.begin();
     entries.insert(&added);
@@ -32,6 +34,8 @@ void WaitingQueue::remove(RequestId id) {
     const auto group = groups_.find(place->second.adapter);
     Turns& entries = group->second.entries;
     if (place->second.large) --large_;
+    if (place->second.large && place->second.is_call) --large_calls_;
+    calls_.erase(&place->second);
     const bool was_first = firsts_.erase(&place->second) > 0;
     entries.erase(&place->second);
     if (entries.empty()) {
@@ -65,15 +69,16 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
     };
     std::vector<RequestId> order;
     std::vector<RequestId> held_back;
-    std::size_t large_left = has_others() ? context.large_max : count;
+    std::size_t yielding_left = has_others(context.to_calls) ? context.yielding_max : count;
+    const auto yields = [&](const WaitingEntry& entry) { return entry.large || (context.to_calls && !entry.is_call); };
     // Moves a head on to the next request that may have its turn.
-    const auto pass_large = [&](Walk& walk) {
-        for (; walk.head != walk.group->entries.end() && (*walk.head)->large && large_left == 0; ++walk.head) {
+    const auto pass_yielding = [&](Walk& walk) {
+        for (; walk.head != walk.group->entries.end() && yields(**walk.head) && yielding_left == 0; ++walk.head) {
             if (held_back.size() < count) held_back.push_back((*walk.head)->id);
         }
     };
     const auto drop_ended = [&] { std::erase_if(walks, [](const Walk& walk) { return walk.head == walk.group->entries.end(); }); };
-    for (Walk& walk : walks) pass_large(walk);
+    for (Walk& walk : walks) pass_yielding(walk);
     drop_ended();
     while (order.size() < count && !walks.empty()) {
         const auto next = std::ranges::min_element(walks, {}, turn);
@@ -83,11 +88,11 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
         next->passed_over = 0;
         next->live = true;
         ++next->head;
-        if (entry.large && --large_left == 0) {
-            for (Walk& walk : walks) pass_large(walk);
+        if (yields(entry) && --yielding_left == 0) {
+            for (Walk& walk : walks) pass_yielding(walk);
             drop_ended();
         } else {
-            pass_large(*next);
+            pass_yielding(*next);
             if (next->head == next->group->entries.end()) walks.erase(next);
         }
     }

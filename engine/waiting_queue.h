@@ -22,6 +22,7 @@ struct WaitingEntry {
     std::uint64_t arrival = 0;  // order of submission; a preempted request keeps its own
     std::int64_t cost = 0;      // tokens that it may compute, for fairness
     bool large = false;         // of a large job
+    bool is_call = false;       // others yield to it
 };
 
 class WaitingQueue {
@@ -33,8 +34,9 @@ public:
     void remove(RequestId id);
     std::size_t size() const { return entries_.size(); }
     bool empty() const { return entries_.empty(); }
-    std::size_t large() const { return large_; }                  // requests of large jobs
-    bool has_others() const { return large_ < entries_.size(); }  // than requests of large jobs
+    // Requests that yield to others: those of large jobs or, while calls wait or run, all that are not calls.
+    std::size_t yielding(bool to_calls) const { return to_calls ? entries_.size() - calls_.size() + large_calls_ : large_; }
+    bool has_others(bool to_calls) const { return yielding(to_calls) < entries_.size(); }  // than requests that yield
 
     struct Context {
         std::function<bool(std::string_view adapter)> is_ready;  // on the device; others are skipped without losing their turn
@@ -42,8 +44,9 @@ public:
         // An adapter that was read, but for which those in use leave no room. Once it is overdue, only requests of the base and of
         // adapters that were passed over for as long start, so that the others run dry and it gets its place.
         std::optional<std::string_view> needs_room;
-        std::size_t large_max = 0;  // so many requests of large jobs come in their order; further ones come after all others
-        bool groups = true;         // false: live adapters are not favoured, so that requests start in order of arrival
+        bool to_calls = false;         // calls wait or run
+        std::size_t yielding_max = 0;  // so many requests that yield come in their order; further ones come after all others
+        bool groups = true;            // false: live adapters are not favoured, so that requests start in order of arrival
     };
     // The next `count` requests in the order in which they should start. Changes nothing.
     std::vector<RequestId> candidates(std::size_t count, const Context& context) const;
@@ -55,6 +58,7 @@ public:
     };
     using Turns = std::set<const WaitingEntry*, ByTurn>;
     const Turns& firsts() const { return firsts_; }
+    const Turns& calls() const { return calls_; }  // all of them: their adapters are loaded before
     bool waits_for(std::string_view adapter) const { return groups_.contains(adapter); }
     std::vector<RequestId> requests_of(std::string_view adapter) const;
 
@@ -69,6 +73,8 @@ private:
     std::map<std::string, Group, std::less<>> groups_;
     Turns firsts_;
     std::size_t large_ = 0;
+    Turns calls_;
+    std::size_t large_calls_ = 0;
 };
 
 }  // namespace lorry::engine

@@ -76,11 +76,13 @@ void read_kafka(const std::filesystem::path& file, const toml::table& table, con
 
 }  // namespace
 
-void Configuration::declare(CLI::App& app, std::initializer_list<SettingScope> scopes) {
+void Configuration::declare(CLI::App& app, std::initializer_list<SettingScope> scopes, std::initializer_list<std::string_view> more) {
     const Settings defaults;
     app.add_option("--config", file_, "the configuration file (default: lorry.toml, if there is one)")->type_name("FILE");
     for (const Setting& setting : setting_table()) {
-        if (std::find(scopes.begin(), scopes.end(), setting.scope) == scopes.end()) continue;
+        const bool is_wanted = std::find(scopes.begin(), scopes.end(), setting.scope) != scopes.end() ||
+                               std::find(more.begin(), more.end(), setting.key) != more.end();
+        if (!is_wanted) continue;
         const std::string key = setting.key;
         const std::string_view otherwise = setting.otherwise;
         auto* option = app.add_option_function<std::string>(

@@ -22,8 +22,9 @@ inline constexpr const char* settings_option_group = "Settings";
 
 class Configuration {
 public:
-    // Adds the flags of these scopes, --config and, for SettingScope::kafka, --kafka KEY=VALUE. This object must outlive the parsing.
-    void declare(CLI::App& app, std::initializer_list<SettingScope> scopes);
+    // Adds the flags of these scopes and of further settings by their keys, --config and, for SettingScope::kafka, --kafka KEY=VALUE. This
+    // object must outlive the parsing.
+    void declare(CLI::App& app, std::initializer_list<SettingScope> scopes, std::initializer_list<std::string_view> more = {});
     // The file that load() reads; nullopt: there is none.
     std::optional<std::filesystem::path> file() const;
     // Throws UsageError for a value that is not allowed, an unknown key (naming file, line and the nearest known key), and a broken file.

@@ -258,12 +258,12 @@ constexpr std::array kafka_rows = {
     Metric{.name = "lorry_partition_unreadable_offset",
            .type = gauge,
            .unit = "offset",
-           .labels = {"partition", "codec"},
+           .labels = {"topic", "partition", "codec"},
            .value =
                [](F f) {
                    std::vector<Metric::Sample> samples;
                    for (const auto& record : f.kafka.unreadable)
-                       samples.push_back({{std::to_string(record.partition), record.codec}, number(record.offset)});
+                       samples.push_back({{record.topic, std::to_string(record.partition), record.codec}, number(record.offset)});
                    return samples;
                },
            .help = "Offset of a record that cannot be read, at which its partition is blocked",
@@ -428,6 +428,53 @@ constexpr std::array request_rows = {
            .watch = "The time that calls wait and run is in it; `lorry_job_seconds` has only the latter."},
 };
 
+constexpr std::array call_rows = {
+    Metric{.name = "lorry_calls_open",
+           .type = gauge,
+           .unit = "calls",
+           .value = [](F f) { return number(f.calls.open); },
+           .help = "Calls that wait for a worker or run",
+           .watch = "At `calls_max`, further calls are answered with 429: start more workers, or send less."},
+    Metric{.name = "lorry_calls_sent_total",
+           .type = counter,
+           .unit = "calls",
+           .value = [](F f) { return number(f.calls.sent); },
+           .help = "Calls that were given to the brokers"},
+    Metric{.name = "lorry_calls_refused_total",
+           .type = counter,
+           .unit = "calls",
+           .value = [](F f) { return number(f.calls.refused); },
+           .help = "Calls that were refused because too many were open or no broker could be reached"},
+    Metric{.name = "lorry_calls_unsent_total",
+           .type = counter,
+           .unit = "calls",
+           .value = [](F f) { return number(f.calls.unsent); },
+           .help = "Calls that the brokers did not take in time",
+           .watch = "Should stay 0. The log has the brokers' reason."},
+    Metric{.name = "lorry_calls_cancelled_total",
+           .type = counter,
+           .unit = "calls",
+           .value = [](F f) { return number(f.calls.cancelled); },
+           .help = "Calls whose client went away, or that took longer than `call_timeout`"},
+    Metric{.name = "lorry_streams_restarted_total",
+           .type = counter,
+           .unit = "streams",
+           .value = [](F f) { return number(f.calls.restarted); },
+           .help = "Streams of calls that were run again, as their worker had ended",
+           .watch = "Rises with restarts of workers. If it rises otherwise, find out why workers end."},
+    Metric{.name = "lorry_streams_broken_total",
+           .type = counter,
+           .unit = "streams",
+           .value = [](F f) { return number(f.calls.broken); },
+           .help = "Of these, streams that ended with an error, as the new answer was a different one",
+           .watch = "Should stay 0: give all workers the same model, settings and kind of chip."},
+    Metric{.name = "lorry_brokers_away",
+           .type = gauge,
+           .unit = "0 or 1",
+           .value = [](F f) { return f.calls.is_away ? 1.0 : 0.0; },
+           .help = "1 while the gateway reaches no broker: it answers calls with 503"},
+};
+
 constexpr std::array process_rows = {
     Metric{.name = "lorry_build_info",
            .type = gauge,
@@ -451,7 +498,8 @@ constexpr std::array groups = {
     MetricGroup{"Engine, KV cache and adapters", engine_rows},
     MetricGroup{"Kafka", kafka_rows},
     MetricGroup{"Ledger", ledger_rows},
-    MetricGroup{"Requests over HTTP (`lorry up`)", request_rows},
+    MetricGroup{"Requests over HTTP (`lorry serve`, `lorry up`)", request_rows},
+    MetricGroup{"Calls of a gateway (`lorry serve`)", call_rows},
     MetricGroup{"Process", process_rows},
 };
 

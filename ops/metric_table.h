@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "consumer/kafka/calls/kafka_calls.h"
 #include "consumer/kafka/follow/ledger.h"
 #include "consumer/kafka/member.h"
 #include "consumer/observer.h"
@@ -56,6 +57,7 @@ struct Figures {
     std::chrono::milliseconds oldest_job{0};
     consumer::KafkaMember::Stats kafka;
     consumer::Ledger::Stats ledger;
+    consumer::KafkaCalls::Stats calls;
     std::size_t memory_peak = 0;  // bytes
 };
 
@@ -72,7 +74,7 @@ struct Metric {
     const char* name;  // base units; a counter's ends in _total
     Type type;
     const char* unit;                     // "jobs"
-    std::array<const char*, 2> labels{};  // their names: "state"; those beyond the last are null
+    std::array<const char*, 3> labels{};  // their names: "state"; those beyond the last are null
     std::variant<Number, Samples, Times> value;
     const char* help;        // a sentence, for /metrics and docs/metrics.md
     const char* watch = "";  // sentences for docs/metrics.md: what a value means for whoever operates the worker

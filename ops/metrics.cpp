@@ -136,6 +136,7 @@ std::string Metrics::text(const MetricSources& sources) const {
     Figures now = figures();
     if (sources.member) now.kafka = sources.member();
     if (sources.ledger) now.ledger = sources.ledger();
+    if (sources.calls) now.calls = sources.calls();
     now.memory_peak = memory_peak();
     std::vector<prometheus::MetricFamily> families;
     for (const MetricGroup& group : metric_table()) {

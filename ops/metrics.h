@@ -1,5 +1,6 @@
 // The worker's metrics for Prometheus: an Observer of the pipeline that counts, and the text that /metrics serves. The rows are in
-// metric_table.h. Made by `lorry worker` and `lorry up`.
+// metric_table.h. Made by `lorry worker`, `lorry serve` and
+// `lorry up`.
 #pragma once
 
 #include <atomic>
@@ -12,10 +13,12 @@
 
 namespace lorry::ops {
 
-// The worker's parts that are asked when a page is served. Either may be empty, as in `lorry up`; it is called from the server's threads.
+// The parts that are asked when a page is served, on the server's threads. Empty where there is none: `lorry serve` has calls only, a
+// worker the others, and `lorry up` none.
 struct MetricSources {
     std::function<consumer::KafkaMember::Stats()> member;
     std::function<consumer::Ledger::Stats()> ledger;
+    std::function<consumer::KafkaCalls::Stats()> calls = {};
 };
 
 class Metrics final : public consumer::Observer {

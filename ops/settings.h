@@ -22,7 +22,7 @@ struct Bytes {
 };
 
 // Which commands take a setting as a flag. Every command accepts all keys in lorry.toml.
-enum class SettingScope : std::uint8_t { model, jobs, calls, kafka, ledger, service, log };
+enum class SettingScope : std::uint8_t { model, jobs, calls, gateway, kafka, ledger, service, log };
 
 class Settings;
 
@@ -267,6 +267,21 @@ public:
              .help = "how long a call over HTTP may wait and run; then it is cancelled and answered with status 504; 0: no limit",
              .more = "OpenAI's clients wait ten minutes as well."});
 
+    // The gateway as a service.
+    std::string listen = row(&Settings::listen, "127.0.0.1:8000",
+                             {.key = "listen",
+                              .scope = SettingScope::gateway,
+                              .value = "HOST:PORT",
+                              .help = "where `lorry serve` listens; port 0 takes any free one",
+                              .more = "Without keys it has to be an address of this machine alone (127.0.0.1, [::1] or localhost)."});
+    bool insecure_no_keys =
+        row(&Settings::insecure_no_keys, false,
+            {.key = "insecure_no_keys",
+             .scope = SettingScope::gateway,
+             .value = "true|false",
+             .help = "serve whoever reaches the gateway, without keys",
+             .more = "For development: `lorry serve` then listens on this machine alone. Without it, it does not start."});
+
     // Kafka.
     std::string brokers = row(&Settings::brokers, "",
                               {.key = "brokers",
@@ -349,12 +364,22 @@ public:
              .help = "where a worker serves /metrics and /healthz",
              .more = "Port 0 takes any free port; the event `worker_started` in the log names it. If the default port is taken, a "
                      "worker logs a warning and goes on without the pages; if a port that was set is taken, it ends."});
-    std::string log_level = row(&Settings::log_level, "info",
-                                {.key = "log_level",
-                                 .scope = SettingScope::log,
-                                 .value = "debug|info|warn|error",
-                                 .help = "the lowest level that `worker` and `up` log to stderr",
-                                 .more = "`info` has two lines for each job of a worker, and one for each request of `lorry up`."});
+    std::int64_t in_flight_calls =
+        row(&Settings::in_flight_calls, 256,
+            {.key = "in_flight_calls",
+             .scope = SettingScope::service,
+             .value = "N",
+             .minimum = 1,
+             .help = "calls of a gateway that a worker takes at a time, besides its jobs",
+             .more = "Jobs never take the places of calls. While there are calls, they get half of each step or more, and an eighth of "
+                     "`in_flight_tokens` and `in_flight_bytes` is always kept for them."});
+    std::string log_level =
+        row(&Settings::log_level, "info",
+            {.key = "log_level",
+             .scope = SettingScope::log,
+             .value = "debug|info|warn|error",
+             .help = "the lowest level that `worker`, `serve` and `up` log to stderr",
+             .more = "`info` has two lines for each job of a worker, and one for each request of `lorry serve` and `lorry up`."});
 
 private:
     explicit Settings(std::vector<Setting>& rows) : rows_(&rows) {}

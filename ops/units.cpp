@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -43,6 +44,15 @@ std::size_t width_of(std::string_view text) {
 
 std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_whole<std::int64_t>(text); }
 std::optional<double> parse_number(std::string_view text) { return parse_whole<double>(text); }
+
+std::optional<HostAndPort> parse_host_and_port(std::string_view text) {
+    const std::size_t mark = text.rfind(':');
+    const auto port = mark == std::string_view::npos ? std::nullopt : parse_integer(text.substr(mark + 1));
+    if (!port || *port < 0 || *port > std::numeric_limits<std::uint16_t>::max()) return std::nullopt;
+    std::string_view host = text.substr(0, mark);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+    return HostAndPort{.host = std::string(host), .port = static_cast<std::uint16_t>(*port)};
+}
 
 std::optional<std::size_t> parse_bytes(std::string_view text) {
     const auto parts = split(text);

@@ -41,6 +41,13 @@ std::string show_count(std::int64_t count, std::string_view noun);
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_number(std::string_view text);
 
+// "HOST:PORT", where HOST may be empty, and an IPv6 address is in brackets, which are left out of the answer.
+struct HostAndPort {
+    std::string host;
+    std::uint16_t port = 0;
+};
+std::optional<HostAndPort> parse_host_and_port(std::string_view text);
+
 // A table as text: a line per row, cells as printable() makes them, columns two spaces apart. Bit i of right_aligned right-aligns column i.
 std::string show_table(const std::vector<std::vector<std::string>>& rows, std::uint32_t right_aligned = 0);
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "schema/completion.h"
+#include "schema/topics.h"
 
 namespace lorry::schema {
 
@@ -60,6 +61,7 @@ inline constexpr std::string_view source_topic_id_header = "source_topic_id";  /
 inline constexpr std::string_view attempt_header = "attempt";
 // Of results, dead letters and terminal statuses: the transaction that they were written in, worker/number.
 inline constexpr std::string_view transaction_header = "transaction";
+inline constexpr std::string_view chunks_header = "chunks";  // of results of streams: how many chunks the attempt has
 // Of dead letters, as Kafka Connect names them.
 inline constexpr std::string_view dead_letter_topic_header = "__connect.errors.topic";
 inline constexpr std::string_view dead_letter_partition_header = "__connect.errors.partition";
@@ -102,7 +104,8 @@ Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value)
 // Why this cannot be an adapter's name, or nullopt if it can: 1 to 200 bytes of UTF-8 without control characters, '@' (name@hash pins), '#'
 // (spreads keys) and '/', and not "base".
 std::optional<std::string> adapter_name_error(std::string_view name);
-// Refuses more than cancel_bytes_max bytes, ids longer than a job's can be, and a jobs_end of more than cancel_partitions_max partitions.
+// Refuses more than cancel_bytes_max bytes, ids longer than a job's can be, a jobs_end of more than cancel_partitions_max partitions, and a
+// batch with a call.
 Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at);
 
 // A result record as readers need it (collect, resume, score).
@@ -115,6 +118,13 @@ struct ResultSummary {
     Usage usage;
 };
 Expected<ResultSummary, std::string> parse_result(std::string_view value);
+// A result record as the caller of a call needs it.
+struct Answer {
+    int status_code = 0;
+    Json body;
+    std::optional<BatchFailure> failure;  // set: there is neither status nor body
+};
+Expected<Answer, std::string> parse_answer(std::string_view value);
 
 // The value of the last header of that name (Kafka's rule for repeated headers), or nullptr.
 const std::string* find_header(std::span<const Header> headers, std::string_view name);
@@ -126,8 +136,8 @@ struct NamedSource {
 };
 std::optional<NamedSource> source_of_result(std::span<const Header> headers);
 std::optional<NamedSource> source_of_dead_letter(std::span<const Header> headers);
-// Whether it is a job of this topic, and not of an earlier topic of the same name.
-bool is_job_of(const NamedSource& named, std::string_view topic, std::string_view topic_id);
+// Whether it is a job of one of these topics, and not of an earlier topic of the same name.
+bool is_job_of(const NamedSource& named, const TopicIds& topics);
 
 // The key of a record without content, written where a transaction must reach a partition and has nothing else to write there.
 inline constexpr std::string_view filler_key = "lorry/filler";

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "schema/codec.h"
+#include "schema/codec_error.h"
 #include "schema/topics.h"
 
 namespace lorry::schema {
@@ -16,7 +17,7 @@ constexpr std::string_view result_id_prefix = "batch_req_";
 
 bool names_a_run(std::string_view header) {
     constexpr std::array ours = {source_topic_header, source_topic_id_header, source_partition_header, source_offset_header,
-                                 attempt_header,      transaction_header,     batch_id_header};
+                                 attempt_header,      transaction_header,     batch_id_header,         chunks_header};
     return std::find(ours.begin(), ours.end(), header) != ours.end();
 }
 
@@ -137,6 +138,7 @@ std::vector<Header> completion_headers(const Completion& completion) {
                                    {std::string(source_offset_header), std::to_string(run.source.offset)},
                                    {std::string(attempt_header), std::to_string(run.attempt)}};
     if (!run.batch_id.empty()) headers.emplace_back(batch_id_header, run.batch_id);
+    if (completion.chunks) headers.emplace_back(chunks_header, std::to_string(*completion.chunks));
     std::copy_if(completion.headers.begin(), completion.headers.end(), std::back_inserter(headers),
                  [](const Header& header) { return !names_a_run(header.first); });
     return headers;
@@ -168,8 +170,9 @@ std::optional<NamedSource> source_of_dead_letter(std::span<const Header> headers
     return named_source(headers, dead_letter_topic_header, dead_letter_partition_header, dead_letter_offset_header);
 }
 
-bool is_job_of(const NamedSource& named, std::string_view topic, std::string_view topic_id) {
-    return named.source.topic == topic && !ids_differ(named.topic_id, topic_id);
+bool is_job_of(const NamedSource& named, const TopicIds& topics) {
+    const auto topic = topics.find(named.source.topic);
+    return topic != topics.end() && !ids_differ(named.topic_id, topic->second);
 }
 
 Expected<ResultSummary, std::string> parse_result(std::string_view value) {
@@ -197,6 +200,23 @@ Expected<ResultSummary, std::string> parse_result(std::string_view value) {
                          .cached_tokens = count_at(usage->find("prompt_tokens_details"), "cached_tokens")};
     }
     return summary;
+}
+
+Expected<Answer, std::string> parse_answer(std::string_view value) {
+    const auto line = Json::parse(value);
+    if (!line) return unexpected("the result is not JSON: " + line.error());
+    if (const Json* error = line->find("error"); error != nullptr && !error->is_null()) {
+        const std::string code = text_at(error, "code");
+        for (const BatchFailure failure : {BatchFailure::expired, BatchFailure::cancelled, BatchFailure::request_timeout}) {
+            if (code == name_of(code_of(failure))) return Answer{.failure = failure};
+        }
+        return unexpected(fmt::format("the result has the error '{}', which this version does not know", shortened(code)));
+    }
+    const Json* response = line->find("response");
+    const Json* body = response == nullptr ? nullptr : response->find("body");
+    const std::int64_t status = integer_at(response, "status_code");
+    if (body == nullptr || status < 200 || status > 599) return unexpected(std::string("the result has neither response nor error"));
+    return Answer{.status_code = static_cast<int>(status), .body = *body};
 }
 
 }  // namespace lorry::schema

@@ -173,6 +173,11 @@ std::string encode_cancel(const Cancel& cancel) {
         for (const std::int64_t end : cancel.jobs_end) ends.push(end);
         message.set("jobs_end", std::move(ends));
     }
+    if (cancel.call) {
+        message.set("call", Json::object({{"topic", repair_utf8(cancel.call->topic)},
+                                          {"partition", cancel.call->partition},
+                                          {"offset", cancel.call->offset}}));
+    }
     if (!cancel.jobs_topic_id.empty()) message.set("jobs_topic_id", cancel.jobs_topic_id);
     return message.dump();
 }
@@ -195,12 +200,20 @@ Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at)
         top.fail(fmt::format("field 'jobs_end' names {} partitions; allowed are up to {}", jobs_end.size(), cancel_partitions_max));
     }
     std::string jobs_topic_id = top.text("jobs_topic_id");
+    std::optional<Source> call;
+    if (const Json* place = object->find("call"); place != nullptr && !place->is_null()) {
+        MemberReader reader(*place);
+        call = {.topic = reader.required_text("topic"), .partition = reader.partition("partition"), .offset = reader.count("offset")};
+        if (!reader.error().empty()) top.fail("field 'call': " + reader.error());
+        if (job.empty()) top.fail("field 'call' needs 'job_id'");
+    }
     if (!top.error().empty()) return unexpected("the control message is refused: " + top.error());
     return Cancel{.id = job.empty() ? batch : job,
                   .is_batch = job.empty(),
                   .at = at,
                   .jobs_end = std::move(jobs_end),
-                  .jobs_topic_id = std::move(jobs_topic_id)};
+                  .jobs_topic_id = std::move(jobs_topic_id),
+                  .call = std::move(call)};
 }
 
 }  // namespace lorry::schema

@@ -54,7 +54,8 @@ struct Completion {
     std::optional<BatchFailure> failure;
     std::string failure_message;
     Usage usage;
-    std::vector<Header> headers;  // the job's own, passed on
+    std::optional<std::int64_t> chunks = {};  // how many this attempt has published, all before the completion; nullopt: no stream
+    std::vector<Header> headers = {};         // the job's own, passed on
 };
 
 // Whether an answer ended at max_tokens or at the context's end: its finish_reason is "length".
@@ -104,14 +105,15 @@ struct AdapterRegistration {
     std::optional<RegisteredHead> head = {};  // nullopt: it has none, or an earlier version registered it
 };
 
-// A message of the control topic: cancels the jobs below `jobs_end`, or, without it (as earlier versions send it), those whose timestamp is
-// not later than its own.
+// A message of the control topic: cancels one call, or jobs by their id: those below `jobs_end` or, without it (as earlier versions send
+// it), those whose timestamp is not later than its own.
 struct Cancel {
     std::string id;
     bool is_batch = false;
     Timestamp at{};                      // the record's timestamp
     std::vector<std::int64_t> jobs_end;  // where each partition of the jobs topic ended before the cancel was sent
-    std::string jobs_topic_id;           // of the topic that jobs_end belongs to; empty: unknown
+    std::string jobs_topic_id;           // of the topic that jobs_end, or the call, belongs to; empty: unknown
+    std::optional<Source> call = {};     // where the call is; then `id` is its id, and jobs_end is empty
 };
 
 }  // namespace lorry::schema

@@ -49,6 +49,8 @@ enum class ErrorCode : std::uint8_t {
     result_too_large,
     result_rejected,
     chunk_too_large,
+    answer_changed,
+    result_unreadable,
     // The job was ended before it had an answer.
     batch_expired,
     batch_cancelled,
@@ -160,6 +162,13 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
         case chunk_too_large:
             return ErrorRow{"chunk_too_large", 500, "The broker refused a chunk of the streamed answer.",
                             "Raise `max.message.bytes` of the chunks topic, or send the job without `stream`."};
+        case answer_changed:
+            return ErrorRow{"answer_changed", 500,
+                            "The worker of a streamed call ended, another ran the call again, and its answer differs from what was sent.",
+                            "Send the call again. Give all workers the same model, settings and kind of chip: then answers are equal."};
+        case result_unreadable:
+            return ErrorRow{"result_unreadable", 500, "The gateway cannot read the result that a worker wrote.",
+                            "Give the gateway and the workers the same version of Lorry."};
 
         case batch_expired:
             return ErrorRow{"batch_expired", no_response, "The job's deadline passed before it was finished.",

@@ -35,6 +35,7 @@ std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& se
                                     {"retention.ms", std::move(keep)},
                                     {"max.message.bytes", std::move(bytes)}}};
     };
+    const std::string one_day = milliseconds(std::min(settings.retention, std::chrono::hours(24)));
     const std::string small_bytes = std::to_string(1 << 20);
     // The last record of each key is kept for ever.
     const auto compacted = [&](std::string name) {
@@ -47,9 +48,11 @@ std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& se
     const std::string control_retention = milliseconds(settings.retention + std::chrono::hours(24));
     return {
         deleted(topics.jobs(), settings.partitions, retention, job_bytes),
-        // As many partitions as the jobs topic: a worker that takes over partition p of jobs reads only partition p of results.
+        // Nobody waits for a call longer than a day.
+        deleted(topics.calls(), settings.partitions, one_day, job_bytes),
+        // As many partitions as the jobs topic: a worker that takes over partition p of jobs or calls reads only partition p of results.
         deleted(topics.results(), settings.partitions, retention, job_bytes),
-        deleted(topics.chunks(), settings.partitions, milliseconds(std::min(settings.retention, std::chrono::hours(24))), small_bytes),
+        deleted(topics.chunks(), settings.partitions, one_day, small_bytes),
         deleted(topics.status(), settings.partitions, retention, small_bytes),
         deleted(topics.dlq(), 1, milliseconds(settings.retention * 4), std::to_string(settings.job_bytes_max + record_overhead)),
         compacted(topics.adapters()),
@@ -76,7 +79,7 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
 
     // Workers also read results, dead letters and status: when they take over a partition, and for the ledger.
     allow(principals.worker, {"Read", "Describe"},
-          on({topics.jobs(), topics.adapters(), topics.control(), topics.results(), topics.dlq(), topics.status()}));
+          on({topics.jobs(), topics.calls(), topics.adapters(), topics.control(), topics.results(), topics.dlq(), topics.status()}));
     // The topics' settings say how large a record may be. The right to write to a topic includes idempotent writing.
     allow(principals.worker, {"Write", "Describe", "DescribeConfigs"},
           on({topics.results(), topics.chunks(), topics.status(), topics.dlq()}));
@@ -84,6 +87,9 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     // Each member's transactional id is prefix/group/member.
     allow(principals.worker, {"Write", "Describe"},
           fmt::format("--transactional-id '{}/{}/' --resource-pattern-type prefixed", topics.prefix, principals.group));
+
+    allow(principals.gateway, {"Write", "Describe"}, on({topics.calls(), topics.control()}));
+    allow(principals.gateway, {"Read", "Describe"}, on({topics.results(), topics.chunks(), topics.adapters()}));
 
     // A reader counts the jobs of a batch.
     allow(principals.reader, {"Read", "Describe"},

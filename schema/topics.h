@@ -15,6 +15,8 @@ struct Topics {
     std::string prefix = "lorry";
 
     std::string jobs() const { return prefix + ".jobs"; }
+    // Jobs that somebody waits for, which must not wait for those of `jobs`. Results and chunks are in the same topics as theirs.
+    std::string calls() const { return prefix + ".calls"; }
     std::string results() const { return prefix + ".results"; }
     std::string chunks() const { return prefix + ".chunks"; }
     std::string status() const { return prefix + ".status"; }
@@ -22,10 +24,16 @@ struct Topics {
     std::string adapters() const { return prefix + ".adapters"; }
     std::string control() const { return prefix + ".control"; }
     std::string keys() const { return prefix + ".keys"; }
+
+    // The topics whose records are jobs.
+    std::vector<std::string> inputs() const { return {jobs(), calls()}; }
 };
 
 // Whether these are the ids of two different topics, or clusters. False if either is empty: not all brokers give ids.
 bool ids_differ(std::string_view one, std::string_view other);
+
+// The topics' ids by their names. An empty id: the brokers have none.
+using TopicIds = std::map<std::string, std::string>;
 
 struct TopicSpec {
     std::string name;
@@ -35,7 +43,7 @@ struct TopicSpec {
 };
 
 struct TopicSettings {
-    int partitions = 12;                   // of jobs, results, chunks and status; can be increased later
+    int partitions = 12;                   // of jobs, calls, results, chunks and status; can be increased later
     int brokers = 1;                       // replication is 3 with at least three of them
     std::chrono::hours retention{7 * 24};  // of jobs, and of all records that say how they ended
     // The jobs topic's limit per record. It is above the codec's ParseLimits, so that a job that is too large is answered with
@@ -43,7 +51,7 @@ struct TopicSettings {
     std::int64_t job_bytes_max = 16 << 20;
 };
 
-// In this order: jobs, results, chunks, status, dlq, adapters, control, keys.
+// In this order: jobs, calls, results, chunks, status, dlq, adapters, control, keys.
 std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& settings);
 
 // The roles, as Kafka principals.

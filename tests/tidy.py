@@ -30,6 +30,7 @@ ROOMS = {
     "consumer/file": [],
     "consumer/memory": [],
     "consumer/kafka": [],
+    "consumer/kafka/calls": [],
     "consumer/kafka/follow": [],
     "ops": [],
     "ops/bench": [],
@@ -39,9 +40,11 @@ ROOMS = {
     "ops/gateway": ["ops/http"],
     "ops/http": [],
     "ops/run": [],
-    "ops/up": ["ops/gateway", "ops/http", "ops/worker"],
+    "ops/serve": ["ops/gateway", "ops/http"],
+    "ops/up": ["ops/gateway", "ops/http", "ops/serve", "ops/worker"],
     "ops/worker": ["ops/http"],
-    "ops/program": ["ops/bench", "ops/bench/experiments", "ops/client", "ops/gateway", "ops/run", "ops/up", "ops/worker"],
+    "ops/program": ["ops/bench", "ops/bench/experiments", "ops/client", "ops/gateway", "ops/run", "ops/serve", "ops/up",
+                    "ops/worker"],
 }
 FOLDER_FILES_MAX = 50
 LEFT_OUT = {".git", ".deps", ".peers", ".cache", "build", "course", "target", "__pycache__"}

@@ -257,23 +257,24 @@ private:
     // brokers lost the end of a transaction in some partitions, it is only partly visible (leftovers.h). Offsets go with the next
     // transaction, perhaps a second time.
     void take_out_committed(Transaction& transaction) {
-        std::map<std::int32_t, PastResults::Question> questions;  // by partition of the jobs topic
+        std::map<TopicPartition, PastResults::Question> questions;
         for (const auto& [source, epoch] : work_of(transaction)) {
             const auto sent = std::ranges::find_if(transaction.commits, [&](const PartitionCommit& commit) {
                 return commit.topic == source.topic && commit.partition == source.partition && commit.epoch == epoch;
             });
             if (sent == transaction.commits.end() || !tracker_.is_current(source, epoch)) continue;
-            const PastResults::Question first{source.partition, source.offset, source.offset + 1, sent->seen};
-            PastResults::Question& question = questions.try_emplace(source.partition, first).first->second;
+            const TopicPartition place{source.topic, source.partition};
+            const PastResults::Question first{place, source.offset, source.offset + 1, sent->seen};
+            PastResults::Question& question = questions.try_emplace(place, first).first->second;
             question.first = std::min(question.first, source.offset);
             question.end = std::max(question.end, source.offset + 1);
         }
         if (questions.empty()) return;
         std::vector<PastResults::Question> all;
-        for (const auto& [partition, question] : questions) all.push_back(question);
+        for (const auto& [place, question] : questions) all.push_back(question);
         const auto answers = past_results_.ask(all, std::stop_token(), options_.timeout + others_end_wait_longest);
         std::erase_if(transaction.entries, [&](const OutboxEntry& entry) {
-            const auto answer = answers->find(entry.source.partition);
+            const auto answer = answers->find({entry.source.topic, entry.source.partition});
             if (answer == answers->end() || !answer->second.ended.contains(entry.source.offset)) return false;
             finish(entry);
             return true;

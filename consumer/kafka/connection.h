@@ -26,7 +26,8 @@ namespace lorry::consumer {
 
 using KafkaSettings = std::vector<std::pair<std::string, std::string>>;
 
-using TopicPartitions = std::vector<std::pair<std::string, std::int32_t>>;
+using TopicPartition = std::pair<std::string, std::int32_t>;
+using TopicPartitions = std::vector<TopicPartition>;
 // Partitions 0 to count - 1.
 TopicPartitions partitions_of(const std::string& topic, std::int32_t count);
 // As librdkafka's list, without offsets.

@@ -29,16 +29,18 @@ KafkaSettings settings_of(const std::string& group) { return {{"group.id", group
 struct GroupOffsets::State {
     std::string group;
     schema::Topics topics;
-    std::string topic = topics.jobs();
+    std::string topic;
     View view;
     KafkaConnection connection;
     bool embedded = false;
     std::int32_t partitions = 0;
     std::string topic_id;
 
-    State(const KafkaConfig& config, std::string group_name, schema::Topics the_topics, View the_view)
+    State(const KafkaConfig& config, std::string group_name, schema::Topics the_topics, View the_view,
+          const std::optional<std::string>& input)
         : group(std::move(group_name)),
           topics(std::move(the_topics)),
+          topic(input.value_or(topics.jobs())),
           view(the_view),
           connection(config, KafkaConnection::Kind::consumer, settings_of(group)),
           embedded(is_embedded_cluster(connection.cluster_id())),
@@ -110,8 +112,9 @@ struct GroupOffsets::State {
     }
 };
 
-GroupOffsets::GroupOffsets(const KafkaConfig& config, std::string group, schema::Topics topics, View view)
-    : state_(std::make_unique<State>(config, std::move(group), std::move(topics), view)) {}
+GroupOffsets::GroupOffsets(const KafkaConfig& config, std::string group, schema::Topics topics, View view,
+                           const std::optional<std::string>& input)
+    : state_(std::make_unique<State>(config, std::move(group), std::move(topics), view, input)) {}
 
 GroupOffsets::~GroupOffsets() = default;
 
@@ -178,11 +181,12 @@ std::vector<std::int64_t> GroupOffsets::offsets_since(schema::Timestamp time) co
 
 std::vector<EndsSeen> GroupOffsets::ends_seen() const {
     std::vector<PastResults::Question> questions;  // these ask about no job
-    for (std::int32_t i = 0; i < state_->partitions; ++i) questions.push_back({.partition = i, .first = 0, .end = 0, .seen = EndsSeen{}});
+    for (std::int32_t i = 0; i < state_->partitions; ++i)
+        questions.push_back({.place = {state_->topic, i}, .first = 0, .end = 0, .seen = EndsSeen{}});
     // Includes what open transactions have written: it was there before this call.
     const auto answers = PastResults(state_->connection, state_->topics).ask(questions, std::stop_token(), milliseconds(0));
     std::vector<EndsSeen> ends;
-    for (const auto& [partition, answer] : *answers) ends.push_back(answer.seen);
+    for (const auto& [place, answer] : *answers) ends.push_back(answer.seen);
     return ends;
 }
 

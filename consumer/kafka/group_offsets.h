@@ -44,20 +44,22 @@ public:
         now,      // what is committed, even while a transaction of the group is open
         settled,  // waits until no transaction is open
     };
-    GroupOffsets(const KafkaConfig& config, std::string group, schema::Topics topics, View view);
+    // input: one of topics.inputs(), whose offsets these are; nullopt: the jobs topic.
+    GroupOffsets(const KafkaConfig& config, std::string group, schema::Topics topics, View view,
+                 const std::optional<std::string>& input = std::nullopt);
     ~GroupOffsets();
 
     // nullopt with the embedded broker, which does not report members.
     std::optional<GroupMembers> members() const;
-    // Identifies the jobs topic in commits (mark_of_topic).
+    // Identifies the topic in commits (mark_of_topic).
     std::int64_t topic_mark() const;
-    // Offsets of all partitions of the jobs topic, in order.
+    // Offsets of all partitions of the topic, in order.
     std::vector<PartitionOffsets> read() const;
-    // For each partition of the jobs topic, the first offset whose record is not older than `time`, or the log's end.
+    // For each partition of the topic, the first offset whose record is not older than `time`, or the log's end.
     std::vector<std::int64_t> offsets_since(schema::Timestamp time) const;
     // Throws KafkaError while the group has members: the broker refuses.
     void set(const std::vector<NewOffset>& offsets) const;
-    // For each partition of the jobs topic, where the results and dead letters of its jobs end now.
+    // For each partition of the topic, where the results and dead letters of its jobs end now.
     std::vector<EndsSeen> ends_seen() const;
     // The batch that blocks the next owner of the partition, at the lowest offset that the group has not finished. nullopt: a record can
     // be read there, or there is none. Throws KafkaError if the commit does not say what is finished.

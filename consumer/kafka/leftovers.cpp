@@ -100,8 +100,8 @@ private:
     }
 
     // The state of each partition for which the group has an offset.
-    std::map<std::int32_t, CommitState> states() const {
-        std::map<std::int32_t, CommitState> states;
+    std::map<TopicPartition, CommitState> states() const {
+        std::map<TopicPartition, CommitState> states;
         TopicPartitions left;  // still to be read
         std::ranges::remove_copy_if(options_.inputs, std::back_inserter(left),
                                     [&](const auto& one) { return std::ranges::find(undecided_, one) != undecided_.end(); });
@@ -117,16 +117,16 @@ private:
     }
 
     // Returns the partitions that have no answer yet: an active worker's transaction holds their offsets undecided for a few milliseconds.
-    TopicPartitions take_states(const rd_kafka_topic_partition_list_t& answers, std::map<std::int32_t, CommitState>& states) const {
+    TopicPartitions take_states(const rd_kafka_topic_partition_list_t& answers, std::map<TopicPartition, CommitState>& states) const {
         TopicPartitions left;
         for (int i = 0; i < answers.cnt; ++i) {
             const rd_kafka_topic_partition_t& found = answers.elems[i];
             if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR) left.emplace_back(found.topic, found.partition);
             if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR || found.offset < 0) continue;
             const auto state = committed_state(found.topic, found.partition, found.offset, metadata_of(found));
-            if (state && is_of_other_topic(*state, options_.jobs_topic_id)) continue;
+            if (state && is_of_other_topic(*state, options_.input_ids.at(found.topic))) continue;
             // Without metadata, only the offsets below the committed one are known to be finished.
-            states[found.partition] = state ? *state : nothing_finished_above(found.offset);
+            states[{found.topic, found.partition}] = state ? *state : nothing_finished_above(found.offset);
         }
         return left;
     }
@@ -136,8 +136,8 @@ private:
     TopicPartitions committed_ones() const {
         const auto states = this->states();
         const auto is_done = [&](const schema::Source& job) {
-            const auto state = states.find(job.partition);
-            return job.topic == options_.topics.jobs() && state != states.end() && is_finished(state->second, job.offset);
+            const auto state = states.find({job.topic, job.partition});
+            return state != states.end() && is_finished(state->second, job.offset);
         };
         TopicPartitions committed;
         for (const auto& [partition, ends] : ends_behind(open_)) {
@@ -178,7 +178,7 @@ private:
         }
         const bool is_result = record.source.topic == options_.topics.results();
         const auto named = is_result ? schema::source_of_result(record.headers) : schema::source_of_dead_letter(record.headers);
-        if (!named || !schema::is_job_of(*named, options_.topics.jobs(), options_.jobs_topic_id)) return std::nullopt;
+        if (!named || !schema::is_job_of(*named, options_.input_ids)) return std::nullopt;
         return EndOfJob{named->source, *transaction};
     }
 

@@ -23,10 +23,10 @@ namespace lorry::consumer {
 
 struct LeftoverOptions {
     schema::Topics topics;
-    std::string jobs_topic_id;  // empty: the brokers have no topic ids
-    std::string worker;         // our transactions are named after it
-    TopicPartitions outputs;    // partitions that our transactions write to
-    TopicPartitions inputs;     // partitions whose offsets they commit
+    schema::TopicIds input_ids;  // of the topics of jobs
+    std::string worker;          // our transactions are named after it
+    TopicPartitions outputs;     // partitions that our transactions write to
+    TopicPartitions inputs;      // partitions whose offsets they commit
 };
 struct LeftoverLimits {
     // How long transactions of other workers may keep a partition open; longer than any transaction's timeout.

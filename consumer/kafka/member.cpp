@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -59,6 +60,11 @@ struct KafkaMember::State {
         const KafkaConnection& connection = source.connection();
         cluster_id = connection.cluster_id();
         const bool embedded = is_embedded_cluster(cluster_id);
+        TopicPartitions inputs;
+        for (const std::string& topic : topics.inputs()) {
+            const TopicPartitions more = partitions_of(topic, connection.required_partition_count(topic));
+            inputs.insert(inputs.end(), more.begin(), more.end());
+        }
         const std::int32_t jobs = connection.required_partition_count(topics.jobs());
         const EndTopics ends = source.past_results().end_topics();
         KafkaSink::Options sink_options{.topics = topics,
@@ -68,7 +74,7 @@ struct KafkaMember::State {
                                                    .chunks = record_limit(connection, topics.chunks(), embedded),
                                                    .status = record_limit(connection, topics.status(), embedded),
                                                    .dlq = record_limit(connection, topics.dlq(), embedded)},
-                                        .jobs_topic_id = ends.jobs_id,
+                                        .input_ids = ends.input_ids,
                                         .results_partitions = ends.results,
                                         .dlq_partitions = ends.dead_letters};
         connection.required_partition_count(topics.chunks());
@@ -78,7 +84,6 @@ struct KafkaMember::State {
         }
         const ProducerLimits limits = producer_limits({sink_options.limits.results, sink_options.limits.status, sink_options.limits.dlq});
         const std::int32_t status = connection.required_partition_count(topics.status());
-        const TopicPartitions inputs = partitions_of(topics.jobs(), jobs);
         TopicPartitions outputs = partitions_of(topics.results(), sink_options.results_partitions);
         if (!embedded) {
             TopicPartitions watched = inputs;
@@ -99,7 +104,7 @@ struct KafkaMember::State {
                                                         .bytes_max = options.outbox_bytes_max,
                                                         .limits = limits,
                                                         .leftovers = {.topics = topics,
-                                                                      .jobs_topic_id = ends.jobs_id,
+                                                                      .input_ids = ends.input_ids,
                                                                       .worker = options.member,
                                                                       .outputs = std::move(outputs),
                                                                       .inputs = inputs}})
@@ -131,7 +136,7 @@ KafkaMember::Stats KafkaMember::stats() const {
             .partitions = state_->tracker.partitions().size(),
             .jobs_incomplete = state_->tracker.incomplete(),
             .metadata_chars = state_->tracker.metadata_chars(),
-            .stall_jobs = stall(state_->topics.jobs()),
+            .stall_jobs = std::max(stall(state_->topics.jobs()), stall(state_->topics.calls())),
             .stall_results = stall(state_->topics.results()),
             .unreadable = state_->source.unreadable()};
 }

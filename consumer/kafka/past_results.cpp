@@ -15,7 +15,6 @@ namespace lorry::consumer {
 namespace {
 
 using std::chrono::milliseconds;
-using TopicPartition = TopicPartitions::value_type;
 using Question = PastResults::Question;
 
 constexpr milliseconds read_turn{200};
@@ -49,15 +48,14 @@ class Search {
 public:
     Search(const KafkaConnection& connection, const schema::Topics& topics, const EndTopics& ends)
         : connection_(connection),
-          jobs_(topics.jobs()),
-          jobs_id_(ends.jobs_id),
+          input_ids_(ends.input_ids),
           kinds_{Kind{topics.results(), ends.results, &EndsSeen::results, schema::source_of_result},
                  Kind{topics.dlq(), ends.dead_letters, &EndsSeen::dead_letters, schema::source_of_dead_letter}} {}
 
     TopicPartitions places_of(const std::vector<Question>& questions) const {
         std::set<TopicPartition> places;
         for (const auto& question : questions) {
-            for (const Kind& kind : kinds_) places.insert(kind.place_of(question.partition));
+            for (const Kind& kind : kinds_) places.insert(kind.place_of(question.place.second));
         }
         return {places.begin(), places.end()};
     }
@@ -65,15 +63,15 @@ public:
     // `ends`: where reading stops; `written`: where the logs end, including open transactions.
     void add(const Question& question, const EndOffsets& ends, const EndOffsets& written, const std::stop_token& stop) {
         EndsSeen marks = question.seen.value_or(EndsSeen{});
-        for (const Kind& kind : kinds_) leave_out_foreign(marks.*kind.seen, kind.place_of(question.partition), written);
+        for (const Kind& kind : kinds_) leave_out_foreign(marks.*kind.seen, kind.place_of(question.place.second), written);
         // Never moves back: more may be known after an open transaction than readers see, and a replay must not find what was before it.
-        EndsSeen& seen = answers_[question.partition].seen = marks;
-        for (const Kind& kind : kinds_) seen.*kind.seen = std::max(seen.*kind.seen, ends.at(kind.place_of(question.partition)));
+        EndsSeen& seen = answers_[question.place].seen = marks;
+        for (const Kind& kind : kinds_) seen.*kind.seen = std::max(seen.*kind.seen, ends.at(kind.place_of(question.place.second)));
         if (question.first >= question.end) return;
-        Sought& sought = sought_[question.partition] = {question.first, question.end, marks};
+        Sought& sought = sought_[question.place] = {question.first, question.end, marks};
         const auto oldest = question.seen ? std::nullopt : oldest_end(question, stop);
         for (const Kind& kind : kinds_) {
-            const TopicPartition place = kind.place_of(question.partition);
+            const TopicPartition place = kind.place_of(question.place.second);
             std::int64_t& from = sought.from.*kind.seen;
             if (oldest) from = first_offset_since(connection_, place, *oldest).value_or(0);
             if (from >= ends.at(place)) continue;
@@ -111,7 +109,7 @@ public:
         return reader.read_to(ends, may_go_on, [&](const schema::JobRecord& record) { take(record); });
     }
 
-    std::map<std::int32_t, PastResults::Answer> take_answers() { return std::move(answers_); }
+    std::map<TopicPartition, PastResults::Answer> take_answers() { return std::move(answers_); }
 
 private:
     // The jobs of a partition that are asked about, and the offsets from which records count.
@@ -131,15 +129,15 @@ private:
 
     // The earliest time at which one of these jobs can have ended: no job ends before it was written. nullopt: unknown.
     std::optional<schema::Timestamp> oldest_end(const Question& question, const std::stop_token& stop) const {
-        const auto oldest = first_record(connection_.config(), {jobs_, question.partition, question.first}, stop);
+        const auto oldest = first_record(connection_.config(), {question.place.first, question.place.second, question.first}, stop);
         if (!oldest || !oldest->timestamp) return std::nullopt;
         return *oldest->timestamp - clocks_apart;
     }
 
-    // The job of our topic that this record ended; nullopt: it names none.
+    // The job of our topics that this record ended; nullopt: it names none.
     std::optional<schema::Source> ended_job(const schema::JobRecord& record, const Kind& kind) const {
         auto named = kind.source(record.headers);
-        if (!named || !schema::is_job_of(*named, jobs_, jobs_id_)) return std::nullopt;
+        if (!named || !schema::is_job_of(*named, input_ids_)) return std::nullopt;
         return std::move(named->source);
     }
 
@@ -147,18 +145,17 @@ private:
         const auto kind = std::ranges::find(kinds_, record.source.topic, &Kind::topic);
         CHECK(kind != kinds_.end(), "only these topics are read");
         const auto job = ended_job(record, *kind);
-        const auto found = job ? sought_.find(job->partition) : sought_.end();
+        const auto found = job ? sought_.find({job->topic, job->partition}) : sought_.end();
         if (found == sought_.end() || job->offset < found->second.first || job->offset >= found->second.end) return;
         // Another partition's question may start earlier in the same log.
-        if (record.source.offset >= found->second.from.*kind->seen) answers_[job->partition].ended.insert(job->offset);
+        if (record.source.offset >= found->second.from.*kind->seen) answers_[{job->topic, job->partition}].ended.insert(job->offset);
     }
 
     const KafkaConnection& connection_;
-    const std::string jobs_;
-    const std::string jobs_id_;
+    const schema::TopicIds input_ids_;
     const std::array<Kind, 2> kinds_;
-    std::map<std::int32_t, PastResults::Answer> answers_;  // by partition of the jobs topic
-    std::map<std::int32_t, Sought> sought_;
+    std::map<TopicPartition, PastResults::Answer> answers_;  // by partition of jobs
+    std::map<TopicPartition, Sought> sought_;
     std::map<TopicPartition, std::int64_t> starts_;  // where reading each partition starts
 };
 
@@ -167,27 +164,30 @@ private:
 EndTopics PastResults::end_topics() {
     const std::scoped_lock lock(mutex_);
     if (!end_topics_) {
-        end_topics_ = EndTopics{.results = connection_.required_partition_count(topics_.results()),
-                                .dead_letters = connection_.required_partition_count(topics_.dlq()),
-                                .jobs_id = connection_.topic_id(topics_.jobs())};
+        EndTopics found{.results = connection_.required_partition_count(topics_.results()),
+                        .dead_letters = connection_.required_partition_count(topics_.dlq()),
+                        .input_ids = {}};
+        for (const std::string& topic : topics_.inputs()) found.input_ids[topic] = connection_.topic_id(topic);
+        end_topics_ = std::move(found);
     }
     return *end_topics_;
 }
 
 // The new topic may differ in ways that are not known here, such as its number of partitions, and results would name the old id.
-bool PastResults::check_jobs_topic(milliseconds deadline, const std::stop_token& stop) {
-    const std::string jobs = topics_.jobs();
-    const auto id = connection_.topic_id(jobs, deadline, stop);
-    if (!id) return false;
-    if (schema::ids_differ(end_topics().jobs_id, *id)) {
-        throw KafkaError(fmt::format("{} was recreated while this worker ran; restart the worker to read the new topic", jobs));
+bool PastResults::check_inputs(milliseconds deadline, const std::stop_token& stop) {
+    for (const auto& [topic, known_id] : end_topics().input_ids) {
+        const auto id = connection_.topic_id(topic, deadline, stop);
+        if (!id) return false;
+        if (schema::ids_differ(known_id, *id)) {
+            throw KafkaError(fmt::format("{} was recreated while this worker ran; restart the worker to read the new topic", topic));
+        }
     }
     return true;
 }
 
-std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(const std::vector<Question>& questions,
-                                                                            const std::stop_token& stop,
-                                                                            std::optional<milliseconds> patience) {
+std::optional<std::map<TopicPartition, PastResults::Answer>> PastResults::ask(const std::vector<Question>& questions,
+                                                                              const std::stop_token& stop,
+                                                                              std::optional<milliseconds> patience) {
     Search search(connection_, topics_, end_topics());
     const TopicPartitions places = search.places_of(questions);
     const milliseconds deadline = connection_.config().deadline_later;

@@ -26,7 +26,7 @@ namespace lorry::consumer {
 struct EndTopics {
     std::int32_t results = 0;  // partitions
     std::int32_t dead_letters = 0;
-    std::string jobs_id;  // id of the jobs topic; empty if brokers have no topic ids
+    schema::TopicIds input_ids;  // of the topics of jobs
 };
 
 // Any thread.
@@ -37,13 +37,13 @@ public:
 
     // Looks the topics up on the first call. Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing.
     EndTopics end_topics();
-    // Throws KafkaError when the jobs topic was deleted and created again since end_topics(), or the brokers do not answer within
+    // Throws KafkaError when a topic of jobs was deleted and created again since end_topics(), or the brokers do not answer within
     // `deadline`. Returns false when a stop was requested.
-    bool check_jobs_topic(std::chrono::milliseconds deadline, const std::stop_token& stop);
+    bool check_inputs(std::chrono::milliseconds deadline, const std::stop_token& stop);
 
     struct Question {
-        std::int32_t partition = 0;  // of the jobs topic
-        std::int64_t first = 0;      // asks about the jobs in [first, end); an empty range reads nothing
+        TopicPartition place;    // of jobs
+        std::int64_t first = 0;  // asks about the jobs in [first, end); an empty range reads nothing
         std::int64_t end = 0;
         // Records below these ends are already accounted for; nullopt: none are. An end beyond its log's end belongs to an earlier topic of
         // the same name and is ignored.
@@ -53,12 +53,12 @@ public:
         std::set<std::int64_t> ended;  // jobs in the range that have a committed result or dead letter
         EndsSeen seen;
     };
-    // Results of job partition p are in results partition p mod n (KafkaSink puts them there) and are younger than their jobs. Results for
-    // an earlier topic of the same name do not count, if brokers have topic ids. With `patience`, waits for records after an open
-    // transaction until nothing has arrived for that long; without it, skips them. Blocks for as long as reading takes. Returns nullopt
-    // when a stop was requested. Throws KafkaError when the brokers are away for deadline_later, or `patience` runs out.
-    std::optional<std::map<std::int32_t, Answer>> ask(const std::vector<Question>& questions, const std::stop_token& stop,
-                                                      std::optional<std::chrono::milliseconds> patience = std::nullopt);
+    // Results of partition p of a topic of jobs are in results partition p mod n (KafkaSink puts them there) and are younger than their
+    // jobs. Results for an earlier topic of the same name do not count, if brokers have topic ids. With `patience`, waits for records after
+    // an open transaction until nothing has arrived for that long; without it, skips them. Blocks for as long as reading takes. Returns
+    // nullopt when a stop was requested. Throws KafkaError when the brokers are away for deadline_later, or `patience` runs out.
+    std::optional<std::map<TopicPartition, Answer>> ask(const std::vector<Question>& questions, const std::stop_token& stop,
+                                                        std::optional<std::chrono::milliseconds> patience = std::nullopt);
 
 private:
     const KafkaConnection& connection_;

@@ -52,7 +52,7 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
     if (auto* letter = std::get_if<schema::DeadLetter>(&outcome.record)) {
         ++counters_.dead_letters;
         entry.producer_headers = letter->headers.size();
-        std::vector<schema::Header> headers = with_topic_id(schema::dead_letter_headers(*letter));
+        std::vector<schema::Header> headers = with_topic_id(schema::dead_letter_headers(*letter), entry.source.topic);
         entry.records.push_back({.topic = options_.topics.dlq(),
                                  .partition = letter->source.partition % options_.dlq_partitions,
                                  .key = std::move(letter->key),
@@ -78,8 +78,9 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
     return entry;
 }
 
-std::vector<schema::Header> KafkaSink::with_topic_id(std::vector<schema::Header> headers) const {
-    if (!options_.jobs_topic_id.empty()) headers.emplace_back(schema::source_topic_id_header, options_.jobs_topic_id);
+std::vector<schema::Header> KafkaSink::with_topic_id(std::vector<schema::Header> headers, const std::string& topic) const {
+    const auto id = options_.input_ids.find(topic);
+    if (id != options_.input_ids.end() && !id->second.empty()) headers.emplace_back(schema::source_topic_id_header, id->second);
     return headers;
 }
 
@@ -107,7 +108,7 @@ void KafkaSink::set_records(OutboxEntry& entry, const schema::Completion& comple
                              .partition = entry.source.partition % options_.results_partitions,
                              .key = completion.run.job_id,
                              .value = schema::encode_completion(completion),
-                             .headers = with_topic_id(schema::completion_headers(completion))});
+                             .headers = with_topic_id(schema::completion_headers(completion), entry.source.topic)});
     entry.records.push_back({.topic = options_.topics.status(),
                              .partition = std::nullopt,
                              .key = completion.run.job_id,

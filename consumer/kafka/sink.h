@@ -32,7 +32,8 @@ public:
             std::size_t status = 1'000'000;
             std::size_t dlq = 1'000'000;
         } limits;
-        std::string jobs_topic_id = {};  // written with each result and dead letter, if brokers have topic ids; a takeover may need it
+        // Of the topics of jobs: written with each result and dead letter, if brokers have topic ids; a takeover may need it.
+        schema::TopicIds input_ids = {};
         std::int32_t results_partitions = 1;
         std::int32_t dlq_partitions = 1;
     };
@@ -58,7 +59,7 @@ private:
     void turn_into_error(OutboxEntry& entry, schema::ErrorCode code, std::string message);
     using Attempt = std::pair<std::string, std::int64_t>;  // job id, attempt
 
-    std::vector<schema::Header> with_topic_id(std::vector<schema::Header> headers) const;
+    std::vector<schema::Header> with_topic_id(std::vector<schema::Header> headers, const std::string& topic) const;
     static void leave_out_value(OutboxEntry& entry);
     static void leave_out_key_and_headers(OutboxEntry& entry);
     // stream: the answer that is broken if this record is refused.

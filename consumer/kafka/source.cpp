@@ -96,10 +96,11 @@ void KafkaSource::check(rd_kafka_error_t* error, const char* what) const {
 }
 
 void KafkaSource::subscribe() {
-    const PartitionListHandle topics(rd_kafka_topic_partition_list_new(1));
-    rd_kafka_topic_partition_list_add(topics.get(), options_.topics.jobs().c_str(), RD_KAFKA_PARTITION_UA);
+    const auto inputs = options_.topics.inputs();
+    const PartitionListHandle topics(rd_kafka_topic_partition_list_new(static_cast<int>(inputs.size())));
+    for (const std::string& topic : inputs) rd_kafka_topic_partition_list_add(topics.get(), topic.c_str(), RD_KAFKA_PARTITION_UA);
     if (const auto error = rd_kafka_subscribe(connection_.handle(), topics.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        throw KafkaError(fmt::format("Kafka at {}: subscribing to {}: {}", connection_.config().brokers, options_.topics.jobs(),
+        throw KafkaError(fmt::format("Kafka at {}: subscribing to {}: {}", connection_.config().brokers, fmt::join(inputs, " and "),
                                      rd_kafka_err2str(error)));
     }
     subscribed_ = true;
@@ -141,7 +142,8 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         finish_take_over();
         go_on_after_resets();
         careful_.release(deliveries, Clock::now());
-        read(deliveries, max);
+        read(options_.topics.calls(), calls_max_, deliveries);
+        read(options_.topics.jobs(), max, deliveries);
         const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
         if (!deliveries.empty() || left <= milliseconds(0)) break;
         wait = std::min(left, careful_.waiting() > 0 ? short_turn : poll_turn);
@@ -215,14 +217,14 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
         log_warning(
             "{}: {} partitions were lost: Kafka was away, or the group removed this worker; their unfinished jobs are dropped here and run "
             "again",
-            options_.topics.jobs(), going.size());
+            options_.topics.prefix, going.size());
         ++counters_.lost;
     }
     // From here on, nothing of these epochs is published; for lost partitions, not even jobs that have already ended.
     for (const PartitionEpoch& partition : going) tracker_.drop(partition.topic, partition.partition);
     if (!going.empty() && lost) handler.lost(going);
     for (const PartitionEpoch& partition : going) readings_.erase({partition.topic, partition.partition});
-    log_info("{}: gave up {} partitions, {} left", options_.topics.jobs(), going.size(), readings_.size());
+    log_info("{}: gave up {} partitions, {} left", options_.topics.prefix, going.size(), readings_.size());
     check(rd_kafka_incremental_unassign(connection_.handle(), assigned_of(connection_.handle(), *rebalance.list).get()),
           "giving up partitions");
 }
@@ -280,7 +282,7 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
         if (taken.lost > 0) say_lost(key, taken.lost, taken.first);
     }
     check(rd_kafka_incremental_assign(connection_.handle(), list.get()), "taking partitions");
-    log_info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topics.jobs(), partitions.size(), backlog,
+    log_info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topics.prefix, partitions.size(), backlog,
              readings_.size());
 }
 
@@ -326,17 +328,22 @@ void KafkaSource::go_on_after_resets() {
     }
 }
 
-// Visits the partitions in turn, from where the last call stopped, so that none waits for another's backlog. Takes a run of records from
-// each: neighbouring jobs usually ask for the same adapter. Large records end it early: none has been weighed yet.
-void KafkaSource::read(std::vector<Delivery>& deliveries, std::size_t max) {
+// Visits the topic's partitions in turn, from where the last call stopped, so that none waits for another's backlog. Takes a run of records
+// from each: neighbouring jobs usually ask for the same adapter. Large records end it early: none has been weighed yet.
+void KafkaSource::read(const std::string& topic, std::size_t max, std::vector<Delivery>& deliveries) {
     constexpr std::size_t run = 32;
     constexpr std::int64_t bytes_max = 16 << 20;
+    const auto begin = readings_.lower_bound({topic, 0});
+    const auto end = std::find_if(begin, readings_.end(), [&](const auto& one) { return one.first.first != topic; });
+    const auto partitions = static_cast<std::size_t>(std::distance(begin, end));
+    const std::size_t before = deliveries.size();
     std::int64_t bytes = 0;
-    const auto is_enough = [&] { return deliveries.size() >= max || bytes >= bytes_max; };
-    auto place = readings_.upper_bound(read_last_);
-    for (std::size_t dry = 0; dry < readings_.size() && !is_enough(); ++place) {
-        if (place == readings_.end()) place = readings_.begin();
-        read_last_ = place->first;
+    const auto is_enough = [&] { return deliveries.size() - before >= max || bytes >= bytes_max; };
+    std::int32_t& last = read_last_[topic];
+    auto place = readings_.upper_bound({topic, last});
+    for (std::size_t dry = 0; dry < partitions && !is_enough(); ++place) {
+        if (place == end) place = begin;
+        last = place->first.second;
         std::size_t count = 0;
         while (count < run && !is_enough()) {
             const auto taken = read_one(place->first, place->second, deliveries);
@@ -394,15 +401,15 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
                   std::chrono::duration_cast<std::chrono::seconds>(options_.poll_interval_max).count());
         return;
     }
-    const std::string jobs = options_.topics.jobs();
     if (is_configuration_error(message.err)) {
+        const std::string topic = message.rkt != nullptr ? rd_kafka_topic_name(message.rkt) : options_.topics.jobs();
         throw connection_.refused(
-            fmt::format("reading {} as group {} (session {} ms)", jobs, options_.group, options_.session_timeout.count()), message.err,
-            jobs);
+            fmt::format("reading {} as group {} (session {} ms)", topic, options_.group, options_.session_timeout.count()), message.err,
+            topic);
     }
     if (is_missing_topic(message.err)) {
-        connection_.wait_for_topic(jobs);
-        past_results_.check_jobs_topic(connection_.config().deadline_start, std::stop_token());
+        for (const std::string& topic : options_.topics.inputs()) connection_.wait_for_topic(topic);
+        past_results_.check_inputs(connection_.config().deadline_start, std::stop_token());
     }
     if (connection_.complaints().note(text)) log_warning("kafka: {}", text);  // the client retries by itself
 }

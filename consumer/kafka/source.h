@@ -47,6 +47,8 @@ public:
     ~KafkaSource() override = default;
 
     std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) override;
+    bool is_call(const schema::Source& source) const override { return source.topic == options_.topics.calls(); }
+    void allow_calls(std::size_t max) override { calls_max_ = max; }
     bool waits_for_commit() const override { return careful_.waiting() > 0; }
     void waits(const schema::Source& source, Epoch epoch) override { careful_.waits(source, epoch); }
     bool may_go_on(const schema::Source& source, Epoch epoch) override { return careful_.may_go_on(source, epoch); }
@@ -100,7 +102,7 @@ private:
     void say_undecided();
     void begin_reading(const std::vector<TakenOver>& partitions);
     void go_on_after_resets();
-    void read(std::vector<Delivery>& deliveries, std::size_t max);
+    void read(const std::string& topic, std::size_t max, std::vector<Delivery>& deliveries);
     std::optional<std::int64_t> read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
     void note_unreadable(Reading& reading, UnreadableRecord record);
     void publish_unreadable();
@@ -127,7 +129,8 @@ private:
     SourceCounters counters_;
     KafkaConnection connection_;  // its callbacks write to the members above
     std::map<Key, Reading> readings_;
-    Key read_last_;  // the partition that read() visited last
+    std::size_t calls_max_ = 0;                      // allow_calls()
+    std::map<std::string, std::int32_t> read_last_;  // by topic: the partition that read() visited last
     mutable std::mutex unreadable_mutex_;
     std::vector<UnreadableRecord> unreadable_;  // those of readings_ after the last poll; guarded by unreadable_mutex_
     PastResults past_results_;

@@ -140,8 +140,8 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
         if (!retry.again(rd_kafka_err2str(error))) return {};
     }
     // Otherwise results would name the old topic, and the next owner would run their jobs again.
-    if (!past_results_.check_jobs_topic(consumer_.config().deadline_later, stop)) return {};
-    const std::string jobs_id = past_results_.end_topics().jobs_id;
+    if (!past_results_.check_inputs(consumer_.config().deadline_later, stop)) return {};
+    const auto topic_ids = past_results_.end_topics().input_ids;
     std::vector<TakenOver> all;
     std::vector<PastResults::Question> questions;
     for (int i = 0; i < list->cnt; ++i) {
@@ -150,15 +150,16 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
         const auto log = consumer_.watermarks(found.topic, found.partition, consumer_.config().deadline_later, stop);
         if (!log) return {};
         const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;
-        const TakenOver& taken = all.emplace_back(take_over(found.topic, found.partition, committed, metadata_of(found), *log, jobs_id));
-        questions.push_back({.partition = taken.partition,
+        const TakenOver& taken =
+            all.emplace_back(take_over(found.topic, found.partition, committed, metadata_of(found), *log, topic_ids.at(found.topic)));
+        questions.push_back({.place = {taken.topic, taken.partition},
                              .first = taken.start,
                              .end = taken.basis == Basis::nothing ? taken.start : taken.end,
                              .seen = taken.basis == Basis::commit ? std::optional(taken.state.seen) : std::nullopt});
     }
     const auto answers = past_results_.ask(questions, stop);
     if (!answers) return {};
-    for (TakenOver& taken : all) add_ended(taken, answers->at(taken.partition));
+    for (TakenOver& taken : all) add_ended(taken, answers->at({taken.topic, taken.partition}));
     return all;
 }
 

@@ -23,8 +23,8 @@ std::optional<UnreadableRecord> blocks_at(const KafkaConfig& config, const Topic
 
 std::string advice_for(const UnreadableRecord& record) {
     return fmt::format(
-        "If it stays unreadable, stop the group's workers and give it up with `lorry offsets skip --partition {} --offset {}`",
-        record.partition, record.offset);
+        "If it stays unreadable, stop the group's workers and give it up with `lorry offsets skip{} --partition {} --offset {}`",
+        record.topic.ends_with(".calls") ? " --calls" : "", record.partition, record.offset);
 }
 
 std::optional<UnreadableBatch> unreadable_batch_at(const KafkaConfig& config, const std::string& topic, std::int32_t partition,

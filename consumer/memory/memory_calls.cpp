@@ -1,7 +1,9 @@
 // A queue for calls that wait, and a table of those that are open.
 #include "consumer/memory/memory_calls.h"
 
-#include <fmt/format.h>
+#include <utility>
+
+#include "consumer/call_record.h"
 
 namespace lorry::consumer {
 namespace {
@@ -12,9 +14,7 @@ constexpr std::chrono::milliseconds full_pause{5};  // of a pipeline that has no
 constexpr CallRefusal stopped{.kind = CallRefusal::Kind::unavailable, .retry_after = std::chrono::seconds(5)};
 
 schema::JobRecord record_of(Call call, std::int64_t offset) {
-    // The body is one JSON object, so it cannot add members here.
-    std::string value = fmt::format(R"({{"custom_id":{},"method":"POST","url":{},"body":{}}})", schema::Json(call.id).dump(),
-                                    schema::Json(call.url).dump(), call.body);
+    std::string value = job_line_of(call);
     schema::JobRecord record{.source = {.topic = topic, .partition = 0, .offset = offset},
                              .key = call.id,
                              .value = std::move(value),

@@ -31,6 +31,8 @@ class OffsetsCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
         app.require_subcommand(0, 1);
+        const auto add_calls = [this](CLI::App& to) { to.add_flag("--calls", calls_, "of the calls topic, not of the jobs topic"); };
+        add_calls(app);
         app.add_flag("--json", json_, "a JSON object per partition, with all lists in full");
         configuration_.declare(app, {SettingScope::kafka});
         reset_ = app.add_subcommand("reset", "sets the group's offsets; only while it has no members");
@@ -44,11 +46,13 @@ public:
         reset_->add_flag("--replay", replay_,
                          "run all jobs from there on again, for another result each; without it, jobs that have a result are skipped");
         reset_->add_flag("--dry-run", dry_run_, "shows what would be set, but sets nothing");
+        add_calls(*reset_);
         configuration_.declare(*reset_, {SettingScope::kafka});  // the same object: a flag may be given before or after `reset`
         skip_ = app.add_subcommand("skip", "gives up the records that block a partition because they cannot be read");
         skip_->add_option("--partition", skipped_partition_, "the partition that they block")->type_name("N")->required();
         skip_->add_option("--offset", skipped_offset_, "only if the record at this offset is one of them")->type_name("OFFSET");
         skip_->add_flag("--dry-run", dry_run_, "shows what would be given up, but changes nothing");
+        add_calls(*skip_);
         configuration_.declare(*skip_, {SettingScope::kafka});
     }
 
@@ -61,7 +65,7 @@ private:
     ExitCode show() const {
         const Settings settings = configuration_.load();
         const std::string group = group_of(settings);
-        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::now);
+        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::now, input_of(settings));
         const auto members = offsets.members();
         const std::vector<PartitionOffsets> partitions = offsets.read();
         std::vector<PartitionReport> reports;
@@ -71,7 +75,7 @@ private:
             std::cerr << fmt::format(
                 "lorry: group {} has no members and never committed anything for {}: `lorry worker` says its group "
                 "when it starts; give it as --group\n",
-                group, topics_of(settings).jobs());
+                group, input_of(settings));
             return ExitCode::failed;
         }
         if (json_) {
@@ -89,7 +93,7 @@ private:
     ExitCode reset() const {
         const Settings settings = configuration_.load();
         const std::string group = group_of(settings);
-        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::settled);
+        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::settled, input_of(settings));
         require_no_members(offsets, group);
         const std::vector<PartitionOffsets> before = offsets.read();
         const std::vector<NewOffset> wanted = wanted_offsets(offsets, before);
@@ -111,7 +115,7 @@ private:
         const Settings settings = configuration_.load();
         const std::string group = group_of(settings);
         const schema::Topics topics = topics_of(settings);
-        const GroupOffsets offsets(kafka_config_of(settings), group, topics, GroupOffsets::View::settled);
+        const GroupOffsets offsets(kafka_config_of(settings), group, topics, GroupOffsets::View::settled, input_of(settings));
         require_no_members(offsets, group);
         const std::vector<PartitionOffsets> all = offsets.read();
         require_partition(skipped_partition_, all);
@@ -133,6 +137,11 @@ private:
         std::cerr << fmt::format("reason: {}\n", batch->reason);
         if (!dry_run_) std::cerr << fmt::format("group {}: the jobs in them are dead letters in {}\n", group, topics.dlq());
         return ExitCode::done;
+    }
+
+    std::string input_of(const Settings& settings) const {
+        const schema::Topics topics = topics_of(settings);
+        return calls_ ? topics.calls() : topics.jobs();
     }
 
     static std::string show_batch(const consumer::UnreadableBatch& batch) {
@@ -212,6 +221,7 @@ private:
     bool replay_ = false;
     bool dry_run_ = false;
     bool json_ = false;
+    bool calls_ = false;
     Configuration configuration_;
 };
 

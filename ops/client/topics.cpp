@@ -18,7 +18,9 @@ public:
     void declare(CLI::App& app) override {
         app.require_subcommand(1);
         CLI::App* create = app.add_subcommand("create", "creates missing topics; does not change existing ones");
-        create->add_option("--partitions", settings_of_topics_.partitions, "of jobs, results, chunks and status; at least one per worker")
+        create
+            ->add_option("--partitions", settings_of_topics_.partitions,
+                         "of jobs, calls, results, chunks and status; at least one per worker")
             ->type_name("N")
             ->check(CLI::Range(1, 10'000))
             ->capture_default_str();

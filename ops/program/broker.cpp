@@ -23,7 +23,7 @@ public:
         app.add_option("--port", port_, "the port on 127.0.0.1 (default: any free one)")->type_name("PORT")->check(CLI::Range(1, 65535));
         app.add_option("--address-file", address_file_, "write the address to this file once the broker answers")->type_name("FILE");
         app.add_option("--prefix", topics_.prefix, "the prefix of the topics")->type_name("NAME")->capture_default_str();
-        app.add_option("--partitions", partitions_, "partitions of the topics jobs, results, chunks and status")
+        app.add_option("--partitions", partitions_, "partitions of the topics jobs, calls, results, chunks and status")
             ->type_name("N")
             ->check(CLI::Range(1, 1000))
             ->capture_default_str();
@@ -52,7 +52,7 @@ public:
         if (!address_file_.empty()) write_text(address_file_, broker.address() + "\n");
         std::cout << broker.address() << '\n' << std::flush;
         std::cerr << consumer::EmbeddedBroker::caveat() << '\n'
-                  << fmt::format("topics {}.jobs, .results, .chunks, .status, .dlq, .adapters, .control, .keys; Ctrl-C ends it\n",
+                  << fmt::format("topics {}.jobs, .calls, .results, .chunks, .status, .dlq, .adapters, .control, .keys; Ctrl-C ends it\n",
                                  topics_.prefix);
         wait(time);
         if (!address_file_.empty()) std::filesystem::remove(address_file_);

@@ -88,6 +88,7 @@ const char* title_of(SettingScope scope) {
         case SettingScope::model: return "The model and the device";
         case SettingScope::jobs: return "Jobs in flight";
         case SettingScope::calls: return "Calls over HTTP";
+        case SettingScope::gateway: return "The gateway as a service";
         case SettingScope::kafka: return "Kafka";
         case SettingScope::ledger: return "The ledger";
         case SettingScope::service: return "The worker as a service";
@@ -125,12 +126,14 @@ std::string entry_of(const Setting& setting) {
 // How settings reach the program.
 std::string settings_head() {
     return head_of("Settings", "settings", "ops/settings.h") +
-           wrapped("A setting has the value of its flag; without a flag, that of its key in the configuration file; else its default. "
-                   "The file is the one that `--config FILE` names, or `lorry.toml` in the working folder if there is one. Every command "
-                   "accepts all keys in the file, so one file serves all commands; each command takes as flags only what it uses.") +
+           wrapped(
+               "A setting has the value of its flag; without a flag, that of its key in the configuration file; else its default. "
+               "The file is the one that `--config FILE` names, or `lorry.toml` in the working folder if there is one. Every command "
+               "accepts all keys in the file, so one file serves all commands; each command takes as flags only what it uses.") +
            "\n" +
-           wrapped("The file is TOML. Text, sizes and times are written in quotes, numbers and booleans without. An unknown key is an "
-                   "error that names the nearest known one; the program ends with exit code 2.") +
+           wrapped(
+               "The file is TOML. Text, sizes and times are written in quotes, numbers and booleans without. An unknown key is an "
+               "error that names the nearest known one; the program ends with exit code 2.") +
            "\n"
            "    model = \"models/base\"\n"
            "    adapters = \"models/adapters\"\n"
@@ -142,25 +145,28 @@ std::string settings_head() {
            "    [kafka]\n"
            "    security.protocol = \"SASL_SSL\"\n"
            "\n" +
-           wrapped("A size is a number with a unit: `4096` (bytes), `512MiB`, `1.5G`, `2GB`. K, M, G and T, alone or followed by iB, count "
-                   "by 1024; followed by B they count by 1000. A time is a number with `ms`, `s`, `min` or `h`; without a unit it is in "
-                   "seconds.") +
+           wrapped(
+               "A size is a number with a unit: `4096` (bytes), `512MiB`, `1.5G`, `2GB`. K, M, G and T, alone or followed by iB, count "
+               "by 1024; followed by B they count by 1000. A time is a number with `ms`, `s`, `min` or `h`; without a unit it is in "
+               "seconds.") +
            "\n";
 }
 
 // The settings that are librdkafka's.
 std::string kafka_table() {
     return "## The table [kafka]\n\n" +
-           wrapped("Each key of this table, and each `--kafka KEY=VALUE`, is a setting of librdkafka and is handed to it unchanged: "
-                   "security settings, for instance, or buffer sizes. See [librdkafka's list]"
-                   "(https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md). Keys on which the exactly-once protocol "
-                   "depends (such as `acks`, `group.id` or `isolation.level`) are refused, with the reason, and so are keys that "
-                   "librdkafka does not know. A flag wins over the same key in the file.") +
+           wrapped(
+               "Each key of this table, and each `--kafka KEY=VALUE`, is a setting of librdkafka and is handed to it unchanged: "
+               "security settings, for instance, or buffer sizes. See [librdkafka's list]"
+               "(https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md). Keys on which the exactly-once protocol "
+               "depends (such as `acks`, `group.id` or `isolation.level`) are refused, with the reason, and so are keys that "
+               "librdkafka does not know. A flag wins over the same key in the file.") +
            "\n" +
-           wrapped("In a value, `${env:NAME}` stands for an environment variable and `${file:PATH}` for the content of a file without "
-                   "its last line ends, as Kafka's configuration providers write them. Other text with `$` stays as it is. So passwords "
-                   "need not be in command lines, which other users of the machine can see, nor in `lorry.toml`. Error messages never "
-                   "quote values of this table.");
+           wrapped(
+               "In a value, `${env:NAME}` stands for an environment variable and `${file:PATH}` for the content of a file without "
+               "its last line ends, as Kafka's configuration providers write them. Other text with `$` stays as it is. So passwords "
+               "need not be in command lines, which other users of the machine can see, nor in `lorry.toml`. Error messages never "
+               "quote values of this table.");
 }
 
 std::string settings_page() {
@@ -189,13 +195,15 @@ std::string line_of(const Metric& metric) {
 std::string metrics_page() {
     std::string page =
         head_of("Metrics", "metrics", "ops/metric_table.cpp") +
-        wrapped("A worker serves these metrics at `http://HOST:PORT/metrics` in Prometheus' text format; the address is the setting "
-                "[`metrics_address`](settings.md#metrics_address). Counters begin at 0 when the worker starts. A label's name is in braces "
-                "after the metric's. Each histogram has buckets from 1 ms to about 17 min, four to a decade.") +
+        wrapped(
+            "A worker serves these metrics at `http://HOST:PORT/metrics` in Prometheus' text format; the address is the setting "
+            "[`metrics_address`](settings.md#metrics_address). Counters begin at 0 when the worker starts. A label's name is in braces "
+            "after the metric's. Each histogram has buckets from 1 ms to about 17 min, four to a decade.") +
         "\n" +
-        wrapped("`http://HOST:PORT/healthz` answers 200 while the worker runs, and 503 while it starts or drains or when it has not polled "
-                "for jobs for two minutes; the body says which. While an unreadable record blocks a partition, it answers 200, and the "
-                "body says `degraded` and names the partition, the offset and the reason.");
+        wrapped(
+            "`http://HOST:PORT/healthz` answers 200 while the worker runs, and 503 while it starts or drains or when it has not polled "
+            "for jobs for two minutes; the body says which. While an unreadable record blocks a partition, it answers 200, and the "
+            "body says `degraded` and names the partition, the offset and the reason.");
     for (const MetricGroup& group : metric_table()) {
         page += fmt::format("\n## {}\n\n| metric | type | unit | meaning, and what to watch |\n|---|---|---|---|\n", group.title);
         for (const Metric& metric : group.rows) page += line_of(metric);
@@ -212,15 +220,17 @@ std::string line_of(schema::ErrorCode code) {
 std::string errors_page() {
     std::string page =
         head_of("Error codes", "errors", "schema/error_code.h") +
-        wrapped("Each job that ends without an answer ends with one of these codes. In a result with a status, `response.status_code` is "
-                "that status and `response.body.error` has `type`, `code`, `param` (the field at fault, or null) and `message`. In a "
-                "result without one, `response` is null and `error` has `code` and `message`. A record without a `custom_id` has no "
-                "result: it goes to the dead letter topic, with the message in the header `__connect.errors.exception.message`.") +
+        wrapped(
+            "Each job that ends without an answer ends with one of these codes. In a result with a status, `response.status_code` is "
+            "that status and `response.body.error` has `type`, `code`, `param` (the field at fault, or null) and `message`. In a "
+            "result without one, `response` is null and `error` has `code` and `message`. A record without a `custom_id` has no "
+            "result: it goes to the dead letter topic, with the message in the header `__connect.errors.exception.message`.") +
         "\n| code | status | type | what happened, and what to do |\n|---|---|---|---|\n";
     for (const schema::ErrorCode code : schema::error_codes) page += line_of(code);
     page += "\n## Errors of calls over HTTP\n\n" +
-            wrapped("A call over HTTP is answered with the status, and with the object `error` of the table above. A call that no job came "
-                    "of is answered with one of these ([ops/gateway/errors.cpp](../ops/gateway/errors.cpp)).") +
+            wrapped(
+                "A call over HTTP is answered with the status, and with the object `error` of the table above. A call that no job came "
+                "of is answered with one of these ([ops/gateway/errors.cpp](../ops/gateway/errors.cpp)).") +
             "\n| code | status | type | what happened, and what to do |\n|---|---|---|---|\n";
     for (const GatewayError& error : gateway_errors())
         page += fmt::format("| `{}` | {} | `{}` | {} |\n", error.code, error.status, error.type, error.help);

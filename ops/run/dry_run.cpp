@@ -39,7 +39,7 @@ Expected<consumer::Submission, schema::JobError> prepare(const consumer::Deliver
     consumer::ModelName model = intake.resolve(*admitted);
     auto weighed = intake.weigh(std::move(*admitted), std::move(model));
     if (!weighed) return unexpected(std::move(weighed.error().error));
-    return intake.expand(std::move(*weighed));
+    return intake.expand(std::move(*weighed), false);
 }
 
 void count_tokens(const consumer::Submission& prepared, DryRunReport& report) {

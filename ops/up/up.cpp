@@ -1,13 +1,9 @@
 // `lorry up`: the OpenAI API on this machine, for trying out: a gateway, a worker's pipeline and a queue between them in one process,
 // without Kafka. Called by the command table.
-#include <sys/resource.h>
-
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <atomic>
 #include <iostream>
 #include <memory>
-#include <system_error>
 
 #include <fmt/format.h>
 
@@ -21,6 +17,7 @@
 #include "ops/gateway/gateway.h"
 #include "ops/metrics.h"
 #include "ops/pipeline_setup.h"
+#include "ops/serve/gateway_setup.h"
 #include "ops/signals.h"
 #include "ops/units.h"
 #include "ops/worker/health.h"
@@ -31,48 +28,8 @@ namespace {
 using consumer::Clock;
 
 constexpr const char* host = "127.0.0.1";
-// Besides those of calls: connections that are idle, files and the event loop.
-constexpr std::size_t descriptors_besides = 256;
-
-// How many connections the server may have. Raises the process's limit of descriptors as far as it may.
-std::size_t connections_of(const Settings& settings) {
-    const std::size_t wanted = static_cast<std::size_t>(settings.calls_max) + descriptors_besides;
-    rlimit limit{};
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::system_error(errno, std::generic_category(), "RLIMIT_NOFILE");
-    limit.rlim_cur = std::min<rlim_t>(std::max<rlim_t>(limit.rlim_cur, wanted + descriptors_besides), limit.rlim_max);
-    setrlimit(RLIMIT_NOFILE, &limit);  // if it fails, fewer connections are open at a time
-    return std::min(wanted, static_cast<std::size_t>(limit.rlim_cur) - std::min<std::size_t>(descriptors_besides, limit.rlim_cur / 2));
-}
-
-HttpLimits limits_of(const Settings& settings) {
-    return {.connections = connections_of(settings),
-            .header_bytes = std::size_t{16} << 10,
-            .body_bytes = settings.job_bytes_max.count,
-            .write_timeout = std::chrono::seconds(60),
-            .answer_timeout = settings.call_timeout.count() > 0 ? std::optional(settings.call_timeout) : std::nullopt};
-}
 
 HttpAnswer answer_of(const Health& health) { return {.status = health.ok ? 200U : 503U, .body = health.state + "\n"}; }
-
-// Neither prompts nor answers.
-void log_request(const RequestReport& report) {
-    log_event("request", {{"id", report.id},
-                          {"method", schema::repair_utf8(report.method)},
-                          {"url", report.url},
-                          {"status", static_cast<std::int64_t>(report.status)},
-                          {"seconds", static_cast<double>(report.took.count()) / 1e6},
-                          {"stream", report.is_stream},
-                          {"client_gone", report.client_gone}});
-}
-
-std::unique_ptr<Gateway> listen(const Gateway::Options& options, consumer::CallBackend& calls) {
-    try {
-        return std::make_unique<Gateway>(options, calls);
-    } catch (const std::system_error& error) {
-        throw std::runtime_error(
-            fmt::format("cannot listen on {}:{}: {}; give another --port", options.host, options.port, error.code().message()));
-    }
-}
 
 std::string advice(int port, const engine::ModelConfig& config) {
     return fmt::format(
@@ -113,7 +70,7 @@ ExitCode UpCommand::run() {
                 .port = port_,
                 .base_name = base_name,
                 .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
-                .limits = limits_of(settings),
+                .limits = http_limits_of(settings),
                 .adapters = [&] { return adapters.names(); },
                 .health = [&] { return answer_of(health_of(phase, Clock::now() - metrics.last_poll(), {})); },
                 .metrics = [&] { return HttpAnswer{.type = Metrics::content_type, .body = metrics.text({})}; },
@@ -122,7 +79,7 @@ ExitCode UpCommand::run() {
                         metrics.on_request(report.url, report.status, report.took);
                         log_request(report);
                     }},
-               calls);
+               calls, "--port");
 
     EngineSetup setup(settings);
     std::cerr << setup.describe();

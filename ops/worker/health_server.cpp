@@ -1,7 +1,6 @@
 // What the worker's two pages answer; ops/http serves them.
 #include "ops/worker/health_server.h"
 
-#include <limits>
 #include <stdexcept>
 #include <system_error>
 
@@ -17,17 +16,15 @@ namespace {
 
 PageServer::Options server_options(const HealthServer::Options& options) {
     const std::string& address = options.address;
-    const std::size_t mark = address.rfind(':');
-    const auto port = mark == std::string::npos ? std::nullopt : parse_integer(std::string_view(address).substr(mark + 1));
-    if (!port || *port < 0 || *port > std::numeric_limits<std::uint16_t>::max())
-        throw UsageError(fmt::format("--metrics-address {}: write HOST:PORT, or off", address));
+    const auto where = parse_host_and_port(address);
+    if (!where) throw UsageError(fmt::format("--metrics-address {}: write HOST:PORT, or off", address));
     const auto metrics = [page = options.metrics] { return HttpAnswer{.type = Metrics::content_type, .body = page()}; };
     const auto health = [ask = options.health] {
         const Health answer = ask();
         return HttpAnswer{.status = answer.ok ? 200U : 503U, .body = answer.state + "\n"};
     };
-    return {.host = address.substr(0, mark),
-            .port = static_cast<std::uint16_t>(*port),
+    return {.host = where->host,
+            .port = where->port,
             .pages = {{.path = "/metrics", .answer = metrics}, {.path = "/healthz", .answer = health}},
             .on_failure = [](const std::string& page, const std::string& reason) {
                 log_warning("page_failed", {{"page", page}, {"message", reason}});

@@ -163,6 +163,8 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     cancels.wait_until_read(deadline);
 
     WorkerObserver observer(metrics, ledger.get());
+    consumer::PipelineOptions pipeline_options = ops::pipeline_options(settings, setup.engine(), member);
+    pipeline_options.calls_in_flight_max = static_cast<std::size_t>(settings.in_flight_calls);
     consumer::Pipeline pipeline({.source = kafka_member.source(),
                                  .sink = kafka_member.sink(),
                                  .adapters = adapters,
@@ -171,7 +173,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
                                  .engine = setup.engine(),
                                  .reply = setup.reply(),
                                  .observer = observer},
-                                pipeline_options(settings, setup.engine(), member));
+                                pipeline_options);
     sources.member = [&] { return kafka_member.stats(); };
     if (ledger) sources.ledger = [&] { return ledger->stats(); };
     phase = Phase::running;

@@ -20,8 +20,8 @@ struct Rig {
     Intake intake() const { return {directory, preparer, {.worker = "worker-1", .parse = {}, .limits = limits}}; }
 
     AdmittedJob admitted(const std::string& model, const std::string& prompt, std::int64_t offset = 7) {
-        const Delivery delivery = delivery_of(
-            R"({"custom_id":"a","url":"/v1/completions","body":{"model":")" + model + R"(","prompt":)" + prompt + "}}", offset);
+        const Delivery delivery =
+            delivery_of(R"({"custom_id":"a","url":"/v1/completions","body":{"model":")" + model + R"(","prompt":)" + prompt + "}}", offset);
         auto admitted = intake().admit(delivery, Clock::now());
         CHECK(admitted.has_value(), "the test's job is good");
         return std::move(*admitted);
@@ -45,7 +45,7 @@ TEST(IntakeTest, AJobForAModelBecomesItsRequests) {
     auto weighed = rig.weigh(rig.admitted("base", "[1,2,3]"));
     ASSERT_TRUE(weighed);
     EXPECT_EQ(weighed->tokenized.weight.tokens, 3 + 16) << "the url's default of tokens";
-    const Submission submission = rig.intake().expand(std::move(*weighed));
+    const Submission submission = rig.intake().expand(std::move(*weighed), false);
     ASSERT_EQ(submission.requests.size(), 1U);
     EXPECT_EQ(submission.requests.front().prompt, (std::vector<engine::TokenId>{1, 2, 3}));
     EXPECT_EQ(submission.job.epoch, 3U);
@@ -140,7 +140,7 @@ TEST(IntakeTest, RequestsOfALargeJobSayThatItIsLarge) {
     Rig rig;
     rig.limits = {.sequences = 32, .step_rows = 64};
     const auto is_large = [&](const std::string& members) {
-        return rig.intake().expand(*rig.weigh(rig.admitted("base", "[1,2,3]" + members))).requests.front().large;
+        return rig.intake().expand(*rig.weigh(rig.admitted("base", "[1,2,3]" + members)), false).requests.front().large;
     };
     EXPECT_FALSE(is_large(R"(,"n":4)"));
     EXPECT_TRUE(is_large(R"(,"n":5)")) << "more than an eighth of the places";

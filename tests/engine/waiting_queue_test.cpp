@@ -107,18 +107,40 @@ TEST(WaitingQueue, NamesFurtherRequestsOfLargeJobsAfterAllOthers) {
     WaitingQueue queue(1000);
     for (RequestId id = 1; id <= 4; ++id) queue.push({.id = id, .adapter = "", .arrival = id, .cost = 1, .large = true});
     WaitingQueue::Context context = all_ready;
-    context.large_max = 2;
+    context.yielding_max = 2;
     EXPECT_EQ(queue.candidates(3, context), (std::vector<RequestId>{1, 2, 3})) << "there are no others";
     queue.push({.id = 5, .adapter = "", .arrival = 5, .cost = 1});
     queue.push({.id = 6, .adapter = "a", .arrival = 6, .cost = 1});
     queue.push({.id = 7, .adapter = "a", .arrival = 7, .cost = 1, .large = true});
     EXPECT_EQ(queue.candidates(9, context), (std::vector<RequestId>{1, 2, 5, 6, 3, 4, 7}));
     EXPECT_EQ(queue.candidates(5, context), (std::vector<RequestId>{1, 2, 5, 6, 3}));
-    context.large_max = 0;
+    context.yielding_max = 0;
     EXPECT_EQ(queue.candidates(2, context), (std::vector<RequestId>{5, 6}));
     queue.remove(5);
     queue.remove(6);
-    EXPECT_FALSE(queue.has_others());
+    EXPECT_FALSE(queue.has_others(false));
+}
+
+// Pins: calls waited for all jobs that had come before, or jobs for all calls.
+TEST(WaitingQueue, JobsYieldToCallsBeyondTheirShare) {
+    WaitingQueue queue(1000);
+    queue.push({.id = 1, .adapter = "", .priority = -5, .arrival = 1, .cost = 1});
+    queue.push({.id = 2, .adapter = "a", .arrival = 2, .cost = 1});
+    queue.push({.id = 3, .adapter = "a", .arrival = 3, .cost = 1, .is_call = true});
+    queue.push({.id = 4, .adapter = "b", .arrival = 4, .cost = 1, .is_call = true});
+    queue.push({.id = 5, .adapter = "b", .arrival = 5, .cost = 1, .large = true, .is_call = true});
+    EXPECT_EQ((*queue.calls().begin())->id, 3U);
+    WaitingQueue::Context context = all_ready;
+    context.to_calls = true;
+    context.yielding_max = 1;
+    EXPECT_EQ(queue.calls().size(), 3U);
+    EXPECT_EQ(queue.yielding(true), 3U) << "two jobs and a large call";
+    EXPECT_EQ(queue.candidates(5, context), (std::vector<RequestId>{1, 3, 4, 2, 5})) << "one that yields comes in its turn";
+    context.yielding_max = 0;
+    EXPECT_EQ(queue.candidates(2, context), (std::vector<RequestId>{3, 4}));
+    for (RequestId id = 3; id <= 5; ++id) queue.remove(id);
+    EXPECT_TRUE(queue.calls().empty());
+    EXPECT_FALSE(queue.has_others(true));
 }
 
 }  // namespace

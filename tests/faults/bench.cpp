@@ -176,8 +176,8 @@ private:
             consumer::create_topics(kafka_, schema::topic_specs(topics_, {.partitions = partitions, .brokers = 1}));
         }
         ~RunTopics() {
-            for (const std::string& topic : {topics_.jobs(), topics_.results(), topics_.chunks(), topics_.status(), topics_.dlq(),
-                                             topics_.adapters(), topics_.control()}) {
+            for (const schema::TopicSpec& spec : schema::topic_specs(topics_, {})) {
+                const std::string& topic = spec.name;
                 if (!delete_topic(kafka_, topic)) std::cerr << topic << " could not be deleted\n";
             }
         }

@@ -31,6 +31,15 @@ void check_status(std::string_view text) {
     CHECK(partition->as_integer() == status->run.source.partition, "a partition keeps its number, or is refused");
 }
 
+void check_answer(std::string_view text) {
+    const auto answer = parse_answer(text);
+    if (!answer) {
+        fuzz::check_message(answer.error());
+        return;
+    }
+    CHECK(answer->failure || (answer->status_code >= 200 && answer->status_code < 600), "an answer has a failure or a status");
+}
+
 void check_result(std::string_view text) {
     const auto result = parse_result(text);
     if (!result) {
@@ -52,6 +61,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         text, [](std::string_view value) { return schema::parse_cancel(value, {}); }, schema::encode_cancel);
     schema::check_result(text);
     schema::check(text, schema::parse_key, schema::encode_key);
+    schema::check_answer(text);
     return 0;
 }
 

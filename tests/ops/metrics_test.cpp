@@ -39,14 +39,25 @@ TEST(Metrics, HasWhatTheEngineSaysEachUnderItsName) {
     stats.adapters = {.resident = 111, .resident_bytes = 112, .budget_bytes = 113, .loads = 114, .evictions = 115, .failures = 116};
     metrics.on_step(stats);
     const std::string text = metrics.text({});
-    expect_lines(text, {"lorry_engine_steps_total 101\n", "lorry_engine_prompt_tokens_total 102\n",
-                        "lorry_engine_drawn_tokens_total 103\n", "lorry_engine_forced_tokens_total 99\n",
+    expect_lines(text, {"lorry_engine_steps_total 101\n",
+                        "lorry_engine_prompt_tokens_total 102\n",
+                        "lorry_engine_drawn_tokens_total 103\n",
+                        "lorry_engine_forced_tokens_total 99\n",
                         "lorry_engine_cached_tokens_total 104\n",
-                        "lorry_engine_preemptions_total 105\n", "lorry_engine_running_sequences 100\n",
-                        "lorry_engine_waiting_sequences 106\n", "lorry_engine_batch_fill_ratio 0.25\n", "lorry_engine_step_rows 107\n",
-                        "lorry_engine_step_adapters 108\n", "lorry_kv_blocks 1000\n", "lorry_kv_blocks_used 109\n",
-                        "lorry_kv_blocks_lent 110\n", "lorry_kv_usage_ratio 0.109\n", "lorry_adapters_resident 111\n",
-                        "lorry_adapters_resident_bytes 112\n", "lorry_adapter_loads_total 114\n", "lorry_adapter_evictions_total 115\n",
+                        "lorry_engine_preemptions_total 105\n",
+                        "lorry_engine_running_sequences 100\n",
+                        "lorry_engine_waiting_sequences 106\n",
+                        "lorry_engine_batch_fill_ratio 0.25\n",
+                        "lorry_engine_step_rows 107\n",
+                        "lorry_engine_step_adapters 108\n",
+                        "lorry_kv_blocks 1000\n",
+                        "lorry_kv_blocks_used 109\n",
+                        "lorry_kv_blocks_lent 110\n",
+                        "lorry_kv_usage_ratio 0.109\n",
+                        "lorry_adapters_resident 111\n",
+                        "lorry_adapters_resident_bytes 112\n",
+                        "lorry_adapter_loads_total 114\n",
+                        "lorry_adapter_evictions_total 115\n",
                         "lorry_adapter_failures_total 116\n"});
 }
 
@@ -63,19 +74,30 @@ TEST(Metrics, AddsUpWhatThePipelineReports) {
                          .first_token = 30ms,
                          .total = 400ms,
                          .longest_output = 1});
-    metrics.on_finished({.run = run,
-                         .state = schema::JobState::failed,
-                         .usage = {.prompt_tokens = 5, .completion_tokens = 0, .cached_tokens = 0}});
+    metrics.on_finished(
+        {.run = run, .state = schema::JobState::failed, .usage = {.prompt_tokens = 5, .completion_tokens = 0, .cached_tokens = 0}});
     const std::string text = metrics.text({});
-    expect_lines(text, {"# TYPE lorry_jobs_total counter\n", "lorry_jobs_total{state=\"completed\"} 1\n",
-                        "lorry_jobs_total{state=\"failed\"} 1\n", "lorry_jobs_total{state=\"cancelled\"} 0\n",
-                        "lorry_jobs_admitted_total 1\n", "lorry_dead_letters_total 1\n", "lorry_job_prompt_tokens_total 8\n",
-                        "lorry_job_output_tokens_total 1\n", "lorry_commits_total 1\n", "lorry_committed_outcomes_total 7\n",
-                        "# TYPE lorry_commit_seconds histogram\n", "lorry_commit_seconds_count 1\n", "lorry_commit_seconds_sum 0.25\n",
-                        "lorry_commit_seconds_bucket{le=\"0.17783\"} 0\n", "lorry_commit_seconds_bucket{le=\"0.31623\"} 1\n",
-                        "lorry_commit_seconds_bucket{le=\"1000\"} 1\n", "lorry_commit_seconds_bucket{le=\"+Inf\"} 1\n",
-                        "lorry_job_queue_seconds_bucket{le=\"0.001\"} 0\n", "lorry_job_queue_seconds_count 1\n",
-                        "lorry_time_to_first_token_seconds_sum 0.03\n", "lorry_job_seconds_sum 0.4\n",
+    expect_lines(text, {"# TYPE lorry_jobs_total counter\n",
+                        "lorry_jobs_total{state=\"completed\"} 1\n",
+                        "lorry_jobs_total{state=\"failed\"} 1\n",
+                        "lorry_jobs_total{state=\"cancelled\"} 0\n",
+                        "lorry_jobs_admitted_total 1\n",
+                        "lorry_dead_letters_total 1\n",
+                        "lorry_job_prompt_tokens_total 8\n",
+                        "lorry_job_output_tokens_total 1\n",
+                        "lorry_commits_total 1\n",
+                        "lorry_committed_outcomes_total 7\n",
+                        "# TYPE lorry_commit_seconds histogram\n",
+                        "lorry_commit_seconds_count 1\n",
+                        "lorry_commit_seconds_sum 0.25\n",
+                        "lorry_commit_seconds_bucket{le=\"0.17783\"} 0\n",
+                        "lorry_commit_seconds_bucket{le=\"0.31623\"} 1\n",
+                        "lorry_commit_seconds_bucket{le=\"1000\"} 1\n",
+                        "lorry_commit_seconds_bucket{le=\"+Inf\"} 1\n",
+                        "lorry_job_queue_seconds_bucket{le=\"0.001\"} 0\n",
+                        "lorry_job_queue_seconds_count 1\n",
+                        "lorry_time_to_first_token_seconds_sum 0.03\n",
+                        "lorry_job_seconds_sum 0.4\n",
                         "lorry_time_per_output_token_seconds_count 0\n"});
 }
 
@@ -125,15 +147,40 @@ TEST(Metrics, HasWhatMemberAndLedgerSayEachUnderItsName) {
     };
     const auto ledger = [] { return consumer::Ledger::Stats{.applied = 125, .refused = 126, .behind = 127, .failing = true}; };
     const std::string text = metrics.text({.member = member, .ledger = ledger});
-    expect_lines(text, {"lorry_jobs_skipped_total 102\n", "lorry_jobs_replayed_total 103\n", "lorry_rebalances_total 104\n",
-                        "lorry_assignments_lost_total 105\n", "lorry_partitions 106\n", "lorry_partitions_held 107\n",
-                        "lorry_commit_metadata_characters 109\n", "lorry_jobs_starting 110\n", "lorry_transactions_total 111\n",
-                        "lorry_transactions_aborted_total 112\n", "lorry_transactions_fenced_total 113\n",
-                        "lorry_transactions_unknown_total 114\n", "lorry_chunks_total 117\n", "lorry_results_too_large_total 118\n",
-                        "lorry_records_rejected_total 119\n", "lorry_outbox_records 121\n", "lorry_outbox_bytes 122\n",
+    expect_lines(text, {"lorry_jobs_skipped_total 102\n",
+                        "lorry_jobs_replayed_total 103\n",
+                        "lorry_rebalances_total 104\n",
+                        "lorry_assignments_lost_total 105\n",
+                        "lorry_partitions 106\n",
+                        "lorry_partitions_held 107\n",
+                        "lorry_commit_metadata_characters 109\n",
+                        "lorry_jobs_starting 110\n",
+                        "lorry_transactions_total 111\n",
+                        "lorry_transactions_aborted_total 112\n",
+                        "lorry_transactions_fenced_total 113\n",
+                        "lorry_transactions_unknown_total 114\n",
+                        "lorry_chunks_total 117\n",
+                        "lorry_results_too_large_total 118\n",
+                        "lorry_records_rejected_total 119\n",
+                        "lorry_outbox_records 121\n",
+                        "lorry_outbox_bytes 122\n",
                         "lorry_stable_offset_stall_seconds{topic=\"jobs\"} 123\n",
-                        "lorry_stable_offset_stall_seconds{topic=\"results\"} 124.5\n", "lorry_ledger_records_total 125\n",
-                        "lorry_ledger_behind_records 127\n", "lorry_ledger_failing 1\n"});
+                        "lorry_stable_offset_stall_seconds{topic=\"results\"} 124.5\n",
+                        "lorry_ledger_records_total 125\n",
+                        "lorry_ledger_behind_records 127\n",
+                        "lorry_ledger_failing 1\n"});
+}
+
+TEST(Metrics, HasWhatTheCallsOfAGatewaySayEachUnderItsName) {
+    Metrics metrics("1.2.3", 0);
+    const auto calls = [] {
+        return consumer::KafkaCalls::Stats{
+            .open = 201, .sent = 202, .refused = 203, .unsent = 204, .cancelled = 205, .restarted = 206, .broken = 207, .is_away = true};
+    };
+    expect_lines(metrics.text({.member = {}, .ledger = {}, .calls = calls}),
+                 {"lorry_calls_open 201\n", "lorry_calls_sent_total 202\n", "lorry_calls_refused_total 203\n",
+                  "lorry_calls_unsent_total 204\n", "lorry_calls_cancelled_total 205\n", "lorry_streams_restarted_total 206\n",
+                  "lorry_streams_broken_total 207\n", "lorry_brokers_away 1\n"});
 }
 
 TEST(Metrics, NamesPartitionOffsetAndCodecOfRecordsThatCannotBeRead) {
@@ -141,11 +188,11 @@ TEST(Metrics, NamesPartitionOffsetAndCodecOfRecordsThatCannotBeRead) {
     const auto member = [] {
         return consumer::KafkaMember::Stats{
             .unreadable = {{.topic = "lorry.jobs", .partition = 4, .offset = 17, .batch = 10, .codec = "zstd", .reason = "damaged"},
-                           {.topic = "lorry.jobs", .partition = 5, .offset = 18, .batch = 18, .codec = "none", .reason = "CRC32C"}}};
+                           {.topic = "lorry.calls", .partition = 4, .offset = 18, .batch = 18, .codec = "none", .reason = "CRC32C"}}};
     };
     expect_lines(metrics.text({.member = member, .ledger = {}}),
-                 {"lorry_partition_unreadable_offset{partition=\"4\",codec=\"zstd\"} 17\n",
-                  "lorry_partition_unreadable_offset{partition=\"5\",codec=\"none\"} 18\n"});
+                 {"lorry_partition_unreadable_offset{topic=\"lorry.jobs\",partition=\"4\",codec=\"zstd\"} 17\n",
+                  "lorry_partition_unreadable_offset{topic=\"lorry.calls\",partition=\"4\",codec=\"none\"} 18\n"});
 }
 
 TEST(Metrics, MeasuresTheTimePerTokenByTheLongestSequence) {

@@ -90,6 +90,31 @@ TEST(CodecRecordsTest, ResultsThatAreNoneAreRefusedWithTheReason) {
     EXPECT_EQ(parse_result(R"({"custom_id":"a","response":{"status_code":500}})")->error, "the error has no message");
 }
 
+TEST(CodecRecordsTest, AnAnswerIsAStatusWithABodyOrAFailure) {
+    const auto answer = parse_answer(encode_completion(completion_of(404, Json::object({{"error", 1}}))));
+    EXPECT_EQ(answer->status_code, 404);
+    EXPECT_EQ(answer->body.dump(), R"({"error":1})");
+    EXPECT_FALSE(answer->failure);
+    Completion completion = completion_of(200, Json());
+    for (const BatchFailure failure : {BatchFailure::expired, BatchFailure::cancelled, BatchFailure::request_timeout}) {
+        completion.failure = failure;
+        EXPECT_EQ(parse_answer(encode_completion(completion))->failure, failure);
+    }
+    EXPECT_THAT(parse_answer("nope").error(), HasSubstr("not JSON"));
+    EXPECT_THAT(parse_answer(R"({"error":{"code":"new"}})").error(), HasSubstr("'new', which this version does not know"));
+    for (const char* bad : {"{}", "7", R"({"response":{"status_code":200}})", R"({"response":{"status_code":99,"body":{}}})"}) {
+        EXPECT_THAT(parse_answer(bad).error(), HasSubstr("neither response nor error")) << bad;
+    }
+}
+
+TEST(CodecRecordsTest, TheResultOfAStreamSaysHowManyChunksItHas) {
+    Completion completion = completion_of(200, Json());
+    completion.headers = {{"chunks", "999"}};
+    EXPECT_EQ(find_header(completion_headers(completion), chunks_header), nullptr) << "not the job's own";
+    completion.chunks = 12;
+    EXPECT_EQ(*find_header(completion_headers(completion), chunks_header), "12");
+}
+
 TEST(CodecRecordsTest, ResultsCarryTheirSourceAndTheJobsOwnHeadersButNoForgedOnes) {
     Completion completion = completion_of(200, Json());
     completion.headers = {{"traceparent", "00-1"}, {"attempt", "999"}, {"source_offset", "0"}, {"x", "y"}};
@@ -101,7 +126,7 @@ TEST(CodecRecordsTest, ResultsCarryTheirSourceAndTheJobsOwnHeadersButNoForgedOne
 // Ends without a topic id count as well: some brokers give no id, and others did not when the end was written.
 TEST(CodecRecordsTest, AnEndIsOneOfTheTopicsJobsUnlessItNamesAnotherTopic) {
     const auto is_ours = [](const std::string& topic, const std::string& named_id, const std::string& id) {
-        return is_job_of({.source = {topic, 0, 7}, .topic_id = named_id}, "lorry.jobs", id);
+        return is_job_of({.source = {topic, 0, 7}, .topic_id = named_id}, {{"lorry.calls", ""}, {"lorry.jobs", id}});
     };
     EXPECT_TRUE(is_ours("lorry.jobs", "one", "one"));
     EXPECT_FALSE(is_ours("lorry.jobs", "one", "two")) << "an earlier topic of the same name";
@@ -235,6 +260,13 @@ TEST(CodecRecordsTest, CancelsNameAJobOrABatch) {
     EXPECT_THAT(parse_cancel(R"({"type":"pause","job_id":"x"})", {}).error(), HasSubstr("field 'type' is 'pause'"));
     EXPECT_THAT(parse_cancel(R"({"type":"cancel"})", {}).error(), HasSubstr("either 'job_id' or 'batch_id'"));
     EXPECT_THAT(parse_cancel(R"({"type":"cancel","job_id":"x","batch_id":"y"})", {}).error(), HasSubstr("either"));
+    const std::string call = encode_cancel({.id = "x", .jobs_topic_id = "id", .call = Source{"lorry.calls", 3, 12}});
+    EXPECT_EQ(call, R"({"type":"cancel","job_id":"x","call":{"topic":"lorry.calls","partition":3,"offset":12},"jobs_topic_id":"id"})");
+    EXPECT_EQ(parse_cancel(call, {})->call, (Source{"lorry.calls", 3, 12}));
+    EXPECT_THAT(parse_cancel(R"({"type":"cancel","job_id":"x","call":{"partition":1}})", {}).error(), HasSubstr("field 'call'"));
+    EXPECT_THAT(parse_cancel(R"({"type":"cancel","job_id":"x","call":7})", {}).error(), HasSubstr("field 'call'"));
+    EXPECT_THAT(parse_cancel(R"({"type":"cancel","batch_id":"x","call":{"topic":"t","partition":1,"offset":2}})", {}).error(),
+                HasSubstr("needs 'job_id'"));
     for (const char* ends : {"7", R"(["7"])", "[-1]", "[1.5]"}) {
         const std::string message = std::string(R"({"type":"cancel","job_id":"x","jobs_end":)") + ends + "}";
         EXPECT_THAT(parse_cancel(message, {}).error(), HasSubstr("field 'jobs_end' must be an array of offsets")) << ends;

@@ -23,6 +23,7 @@ TEST(TopicsTest, SpecsOfAClusterOfThreeBrokers) {
     }
     EXPECT_EQ(all,
               "tiny.jobs x6 r3 cleanup.policy=delete max.message.bytes=16777216 min.insync.replicas=2 retention.ms=172800000\n"
+              "tiny.calls x6 r3 cleanup.policy=delete max.message.bytes=16777216 min.insync.replicas=2 retention.ms=86400000\n"
               "tiny.results x6 r3 cleanup.policy=delete max.message.bytes=16777216 min.insync.replicas=2 retention.ms=172800000\n"
               "tiny.chunks x6 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=86400000\n"
               "tiny.status x6 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=172800000\n"
@@ -45,8 +46,13 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
     const auto lines = acl_lines({.prefix = "tiny"}, {.group = "tiny-lm", .bootstrap = "b:9092"});
     const std::string start = "kafka-acls --bootstrap-server b:9092 --add --allow-principal ";
     EXPECT_THAT(lines, Contains(start + "'User:producer' --operation Read --operation Write --operation Describe --topic 'tiny.jobs'"));
-    EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --topic 'tiny.jobs' --topic 'tiny.adapters' "
-                                        "--topic 'tiny.control' --topic 'tiny.results' --topic 'tiny.dlq' --topic 'tiny.status'"));
+    EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --topic 'tiny.jobs' --topic 'tiny.calls' "
+                                        "--topic 'tiny.adapters' --topic 'tiny.control' --topic 'tiny.results' --topic 'tiny.dlq' "
+                                        "--topic 'tiny.status'"));
+    EXPECT_THAT(lines,
+                Contains(start + "'User:gateway' --operation Write --operation Describe --topic 'tiny.calls' --topic 'tiny.control'"));
+    EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Describe --topic 'tiny.results' --topic "
+                                        "'tiny.chunks' --topic 'tiny.adapters'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --group 'tiny-lm'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Write --operation Describe --transactional-id 'tiny/tiny-lm/' "
                                         "--resource-pattern-type prefixed"));
@@ -67,6 +73,7 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
         EXPECT_FALSE(names_keys && line.find("User:gateway") == line.npos && line.find("User:administrator") == line.npos) << line;
         EXPECT_FALSE(names_keys && writes && line.find("User:gateway") != line.npos) << line;
         EXPECT_FALSE(writes && line.find("User:worker") != line.npos && line.find("tiny.jobs") != line.npos) << line;
+        EXPECT_FALSE(line.find("User:gateway") != line.npos && line.find("tiny.jobs") != line.npos) << line;
     }
 }
 

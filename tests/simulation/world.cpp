@@ -221,6 +221,7 @@ void World::make_topics() {
     for (const std::string& topic : {topics_.jobs(), topics_.results(), topics_.chunks(), topics_.status()}) {
         cluster_.add_topic(topic, partitions);
     }
+    cluster_.add_topic(topics_.calls(), 1);  // stays empty: members are assigned partitions of jobs only
     cluster_.add_topic(topics_.dlq(), 1);
     cluster_.add_topic(topics_.adapters(), 1);
     cluster_.add_topic(topics_.control(), 1);

@@ -30,6 +30,15 @@ public:
                                  .timestamp = schema::Timestamp(std::chrono::milliseconds(1'000'000))};
         records_.push_back(std::move(record));
     }
+    // A call: from partition 0 of topic "calls".
+    void add_call(std::string value) {
+        add(std::move(value));
+        records_.back().source.topic = "calls";
+        calls_.push_back(std::move(records_.back()));
+        records_.pop_back();
+    }
+    bool is_call(const schema::Source& source) const override { return source.topic == "calls"; }
+    void allow_calls(std::size_t max) override { calls_max_ = max; }
     void add_null() {
         add("");
         records_.back().value.reset();
@@ -56,11 +65,14 @@ public:
             action->second(handler);
         }
         std::vector<consumer::Delivery> deliveries;
-        while (deliveries.size() < max && !records_.empty()) {
-            deliveries.push_back({.record = std::move(records_.front()), .epoch = 1});
-            records_.pop_front();
-            ++delivered_;
-        }
+        const auto take = [&](std::deque<schema::JobRecord>& records, std::size_t most) {
+            for (; most > 0 && !records.empty(); --most, ++delivered_) {
+                deliveries.push_back({.record = std::move(records.front()), .epoch = 1});
+                records.pop_front();
+            }
+        };
+        take(calls_, calls_max_);
+        take(records_, max);
         if (deliveries.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return deliveries;
     }
@@ -69,14 +81,16 @@ public:
     void waits(const schema::Source& source, consumer::Epoch) override {
         if (sees_wait) sees_wait(source.offset);
     }
-    bool exhausted() const override { return !stays_open_ && records_.empty() && actions_.empty(); }
+    bool exhausted() const override { return !stays_open_ && records_.empty() && calls_.empty() && actions_.empty(); }
     std::optional<std::int64_t> backlog() override { return static_cast<std::int64_t>(records_.size()); }
     void close(consumer::RevocationHandler& handler, Clock::time_point deadline) override {
-        handler.drain({{.topic = "jobs", .partition = 0, .epoch = 1}}, deadline);
+        handler.drain({{.topic = "jobs", .partition = 0, .epoch = 1}, {.topic = "calls", .partition = 0, .epoch = 1}}, deadline);
     }
 
 private:
     std::deque<schema::JobRecord> records_;
+    std::deque<schema::JobRecord> calls_;
+    std::size_t calls_max_ = 0;
     std::multimap<std::int64_t, std::function<void(consumer::RevocationHandler&)>> actions_;
     std::int64_t next_offset_ = 0;
     std::int64_t delivered_ = 0;

@@ -108,6 +108,7 @@ inline std::vector<Delivery> poll_all_jobs(KafkaMember& member, RecordingHandler
 class KafkaTest : public ::testing::Test {
 protected:
     static constexpr int partitions = 3;
+    static constexpr std::size_t inputs = 2 * partitions;  // of jobs and of calls
     EmbeddedBroker broker{broker_options(partitions)};
     schema::Topics topics;
     KafkaConfig config{.brokers = broker.address(), .passthrough = {}, .deadline_start = 15s, .deadline_later = 20s};

@@ -20,6 +20,7 @@ inline std::string id_of(const Delivery& job) { return std::get<schema::Completi
 class RealKafka : public ::testing::Test {
 protected:
     static constexpr int partitions = 4;
+    static constexpr std::size_t inputs = 2 * partitions;  // of jobs and of calls
     KafkaConfig config{.brokers = "", .passthrough = {}, .deadline_start = 30s, .deadline_later = 60s};
     schema::Topics topics;
     RecordingHandler handler;

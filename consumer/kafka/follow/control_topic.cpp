@@ -15,10 +15,14 @@ namespace lorry::consumer {
 
 namespace {
 
-std::string id_of_topic(const KafkaConfig& config, const std::string& topic) {
+schema::TopicIds ids_of(const KafkaConfig& config, const std::vector<std::string>& topics) {
     const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {});
-    connection.required_partition_count(topic);
-    return connection.topic_id(topic);
+    schema::TopicIds ids;
+    for (const std::string& topic : topics) {
+        connection.required_partition_count(topic);
+        ids[topic] = connection.topic_id(topic);
+    }
+    return ids;
 }
 
 // About what an entry of a table takes, and a list of offsets.
@@ -34,7 +38,7 @@ std::size_t bytes_of(const std::vector<std::int64_t>& offsets) {
 }  // namespace
 
 ControlTopic::ControlTopic(const KafkaConfig& config, Options options)
-    : options_(std::move(options)), jobs_topic_id_(id_of_topic(config, options_.topics.jobs())) {
+    : options_(std::move(options)), input_ids_(ids_of(config, options_.topics.inputs())) {
     follower_ =
         std::make_unique<TopicFollower>(config, options_.topics.control(), [this](const schema::JobRecord& record) { apply(record); });
 }
@@ -54,18 +58,29 @@ void ControlTopic::apply(const schema::JobRecord& record) {
         return;
     }
     // Offsets of a deleted topic say nothing about the jobs of the one that has its name now.
-    if (!parsed->jobs_topic_id.empty() && !jobs_topic_id_.empty() && parsed->jobs_topic_id != jobs_topic_id_) return;
+    const auto topic = input_ids_.find(parsed->call ? parsed->call->topic : options_.topics.jobs());
+    if (topic == input_ids_.end() || schema::ids_differ(parsed->jobs_topic_id, topic->second)) return;
     keep(std::move(*parsed));
 }
 
 void ControlTopic::keep(schema::Cancel cancel) {
+    if (cancel.call) {
+        const auto [place, is_new] = calls_.try_emplace(*std::move(cancel.call));
+        if (is_new) bytes_ += bytes_of(place->first.topic);
+        place->second = ++counters_.cancels;
+    } else {
+        keep_by_id(std::move(cancel));
+    }
+    if (known() > options_.cancels_max || bytes_ > options_.bytes_max) forget_older_half();
+    counters_.known = known();
+}
+
+void ControlTopic::keep_by_id(schema::Cancel cancel) {
     ReachById& cancelled = cancel.is_batch ? batches_ : jobs_;
     const auto [place, is_new] = cancelled.try_emplace(cancel.id);
     if (is_new) bytes_ += bytes_of(place->first);
     extend(place->second, std::move(cancel));
     place->second.last = ++counters_.cancels;
-    if (jobs_.size() + batches_.size() > options_.cancels_max || bytes_ > options_.bytes_max) forget_older_half();
-    counters_.known = jobs_.size() + batches_.size();
 }
 
 void ControlTopic::extend(Reach& reach, schema::Cancel cancel) {
@@ -98,6 +113,7 @@ void ControlTopic::forget_older_half() {
     for (const auto* cancelled : {&jobs_, &batches_}) {
         for (const auto& [id, reach] : *cancelled) numbers.push_back(reach.last);
     }
+    for (const auto& [call, number] : calls_) numbers.push_back(number);
     const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
     std::nth_element(numbers.begin(), middle, numbers.end());
     bytes_ = 0;
@@ -109,12 +125,15 @@ void ControlTopic::forget_older_half() {
             if (reach.jobs_end && counted.insert(reach.jobs_end.get()).second) bytes_ += bytes_of(*reach.jobs_end);
         }
     }
+    std::erase_if(calls_, [&](const auto& entry) { return entry.second < *middle; });
+    for (const auto& [call, number] : calls_) bytes_ += bytes_of(call.topic);
     log_warning("{}: more cancels than this worker keeps ({}, or {} bytes): the half that was read first is forgotten",
                 options_.topics.control(), options_.cancels_max, options_.bytes_max);
 }
 
 bool ControlTopic::is_cancelled(const schema::Job& job) const {
     const std::scoped_lock lock(mutex_);
+    if (job.source.topic == options_.topics.calls()) return calls_.contains(job.source);
     const auto reaches = [&](const ReachById& cancelled, const std::string& id) {
         const auto found = cancelled.find(id);
         return found != cancelled.end() && found->second.covers(job);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -54,18 +55,22 @@ private:
         bool covers(const schema::Job& job) const;
     };
     using ReachById = std::unordered_map<std::string, Reach>;
+    using Calls = std::map<schema::Source, std::uint64_t>;  // the number of the cancel of each
 
     void apply(const schema::JobRecord& record);
     // These are called with mutex_ held.
     void keep(schema::Cancel cancel);
+    void keep_by_id(schema::Cancel cancel);
     void extend(Reach& reach, schema::Cancel cancel);
+    std::size_t known() const { return jobs_.size() + batches_.size() + calls_.size(); }
     void forget_older_half();
 
     const Options options_;
-    const std::string jobs_topic_id_;  // empty if brokers have no topic ids
+    const schema::TopicIds input_ids_;
     mutable std::mutex mutex_;
     ReachById jobs_;                           // guarded by mutex_
     ReachById batches_;                        // guarded by mutex_
+    Calls calls_;                              // guarded by mutex_
     Offsets last_jobs_end_;                    // guarded by mutex_; of the last cancel that had it
     std::size_t bytes_ = 0;                    // guarded by mutex_; about what cancels and their offsets take
     Counters counters_;                        // guarded by mutex_

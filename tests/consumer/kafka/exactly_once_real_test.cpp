@@ -177,7 +177,7 @@ TEST_F(RealKafkaExactlyOnce, CommitsWhatItKnowsToBeCommittedWhereTheBrokersHaveL
     TransactionalProducer producer(config, {.id = id});
     ASSERT_EQ(producer.open(20s).end, StepEnd::done);
     const LeftoverOptions options{.topics = topics,
-                                  .jobs_topic_id = jobs_id,
+                                  .input_ids = {{topics.jobs(), jobs_id}},
                                   .worker = "one",
                                   .outputs = partitions_of(topics.results(), partitions),
                                   .inputs = partitions_of(topics.jobs(), partitions)};
@@ -237,12 +237,11 @@ TEST_F(RealKafkaExactlyOnce, AsksTheResultsWhereTheGroupHasNoOffsets) {
             if (job.record.source.offset % 3 == 1) continue;
             Outcome outcome = completed(job);
             if (job.record.source.offset % 3 == 0) {
-                outcome.record =
-                    schema::DeadLetter{.source = job.record.source,
-                                       .key = job.record.key,
-                                       .value = job.record.value,
-                                       .headers = {},
-                                       .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "a test"}};
+                outcome.record = schema::DeadLetter{.source = job.record.source,
+                                                    .key = job.record.key,
+                                                    .value = job.record.value,
+                                                    .headers = {},
+                                                    .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "a test"}};
             }
             member.sink().publish(std::move(outcome));
             ++finished;
@@ -302,7 +301,8 @@ TEST_F(RealKafkaExactlyOnce, AReplayPassesOverWhatAnOpenTransactionHadWritten) {
     const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {{"group.id", topics.prefix}});
     PastResults past_results(connection, topics);
     const auto ask = [&](const EndsSeen& seen) {
-        return past_results.ask({{.partition = 1, .first = 0, .end = 5, .seen = seen}}, std::stop_token())->at(1);
+        return past_results.ask({{.place = {topics.jobs(), 1}, .first = 0, .end = 5, .seen = seen}}, std::stop_token())
+            ->at({topics.jobs(), 1});
     };
     const auto waiting = ask(mark);
     EXPECT_TRUE(waiting.ended.empty());
@@ -377,9 +377,9 @@ TEST_F(RealKafkaExactlyOnce, ReadsAllResultsWhereTheyEndBelowWhatWasSeen) {
 
     const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {{"group.id", topics.prefix}});
     PastResults past_results(connection, topics);
-    const std::int32_t partition = jobs[0].record.source.partition;
+    const TopicPartition place{topics.jobs(), jobs[0].record.source.partition};
     const auto ask = [&](const EndsSeen& seen, std::optional<std::chrono::milliseconds> patience) {
-        return past_results.ask({{.partition = partition, .first = 0, .end = 5, .seen = seen}}, std::stop_token(), patience)->at(partition);
+        return past_results.ask({{.place = place, .first = 0, .end = 5, .seen = seen}}, std::stop_token(), patience)->at(place);
     };
     ask({}, 10s);  // waits until the result can be read: the log then also has the end of its transaction
     const auto end = ask({}, 10s).seen.results;

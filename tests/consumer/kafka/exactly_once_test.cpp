@@ -327,7 +327,8 @@ TEST_F(ExactlyOnceTest, ABrokerThatWasNeverReachedIsNotALostOne) {
 
 // After a broken connection, a commit begins with a new producer. A worker that has left its group needs none and cannot ask the group.
 TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) {
-    options.leftovers = {.topics = topics, .jobs_topic_id = {}, .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
+    options.leftovers = {
+        .topics = topics, .input_ids = {{topics.jobs(), ""}}, .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);
     EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);

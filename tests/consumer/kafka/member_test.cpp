@@ -123,7 +123,7 @@ TEST_F(KafkaMemberTest, NoJobIsLostWhilePartitionsMoveBetweenMembers) {
         for (auto& job : second.source().poll(20ms, 5, handler_two)) jobs_two.push_back(std::move(job));
     };
     // The first member is busy: only the revocation makes it finish its jobs of the partition that it gives up.
-    while (first.stats().partitions + second.stats().partitions < partitions || second.stats().partitions == 0) {
+    while (first.stats().partitions + second.stats().partitions < inputs || second.stats().partitions == 0) {
         ASSERT_LT(Clock::now(), deadline);
         poll_both();
     }
@@ -135,7 +135,7 @@ TEST_F(KafkaMemberTest, NoJobIsLostWhilePartitionsMoveBetweenMembers) {
     }
     EXPECT_EQ(finished.size(), 200U);
     EXPECT_GT(handler.drained.size(), 0U);
-    EXPECT_EQ(first.stats().partitions + second.stats().partitions, static_cast<std::size_t>(partitions));
+    EXPECT_EQ(first.stats().partitions + second.stats().partitions, inputs);
     for (const auto& [id, times] : finished) EXPECT_EQ(times, 1) << id;
     // Every job has its result in the topic as well.
     std::set<std::string> published;

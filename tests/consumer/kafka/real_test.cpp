@@ -117,7 +117,7 @@ TEST_F(RealKafka, WithoutTransactionsEachResultIsThereOnceAndTheNextMemberRunsNo
     options.member = "two";
     KafkaMember second(config, options);
     EXPECT_EQ(poll_all_jobs(second, handler).size(), 0U);
-    EXPECT_EQ(second.stats().partitions, static_cast<std::size_t>(partitions));
+    EXPECT_EQ(second.stats().partitions, inputs);
     EXPECT_EQ(second.stats().source.skipped, 0U) << "it is the offsets that say so";
     std::multiset<std::string> results;
     for (const auto& result : read_all(config, topics.results())) results.insert(result.key.value());
@@ -200,12 +200,12 @@ TEST_F(RealKafka, WhatAMemberWasGivingUpWhenItDiedGoesToTheOthersWhenItComesBack
     first.reset();
     handler.on_drain = {};
     KafkaMember again(config, member_options("one"));
-    while (again.stats().partitions + second.stats().partitions < 4 && Clock::now() < deadline) {
+    while (again.stats().partitions + second.stats().partitions < inputs && Clock::now() < deadline) {
         again.source().poll(50ms, 100, handler);
         second.source().poll(50ms, 100, others);
     }
-    EXPECT_EQ(again.stats().partitions, 2U);
-    EXPECT_EQ(second.stats().partitions, 2U);
+    EXPECT_EQ(again.stats().partitions, inputs / 2);
+    EXPECT_EQ(second.stats().partitions, inputs / 2);
     again.source().close(handler, Clock::now() + 5s);
     second.source().close(others, Clock::now() + 5s);
 }
@@ -326,7 +326,7 @@ TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
 TEST_F(RealKafka, ATakeOverEndsWhenTheJobsTopicWasMadeAnew) {
     KafkaConnection consumer(config, KafkaConnection::Kind::consumer, {{"group.id", topics.prefix}});
     PastResults past_results(consumer, topics);
-    const std::string first_id = past_results.end_topics().jobs_id;
+    const std::string first_id = past_results.end_topics().input_ids.at(topics.jobs());
     const auto is_refused = [&] {
         TakeOver taking(consumer, past_results);
         taking.start({{topics.jobs(), 0}});

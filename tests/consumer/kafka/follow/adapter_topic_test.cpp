@@ -205,9 +205,11 @@ protected:
         producer.wait_all("filling");
     }
     // As earlier versions sent it.
-    void send_cancel_without_offsets(const std::string& id) {
+    void send_cancel_without_offsets(const std::string& id) { send({.id = id}); }
+    void send(const schema::Cancel& cancel) {
         KafkaProducer producer(config, {});
-        const std::string value = schema::encode_cancel({.id = id});
+        const std::string& id = cancel.id;
+        const std::string value = schema::encode_cancel(cancel);
         ASSERT_TRUE(
             producer.send({.topic = topics.control(), .partition = std::nullopt, .key = id, .value = value, .headers = {}, .tag = 0}));
         producer.wait_all("cancelling");
@@ -246,6 +248,30 @@ TEST_F(ControlTopicTest, CancelsJobsAndBatchesThatWereInTheJobsTopicBeforeWhatev
     while (cancels.version() == version && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
     EXPECT_TRUE(cancels.is_cancelled(job_at(1, 0, "job-1")));
     EXPECT_TRUE(cancels.is_cancelled(job_at(0, 2, "job-1")));
+}
+
+// Pins: a cancel of a job reached calls of the same id, and one of a call reached jobs.
+TEST_F(ControlTopicTest, CancelsTheCallAtAPlace) {
+    const auto call_at = [&](std::int32_t partition, std::int64_t offset) {
+        schema::Job call = job_at(partition, offset, "call-1");
+        call.source.topic = topics.calls();
+        return call;
+    };
+    send({.id = "call-1", .call = call_at(1, 7).source});
+    send({.id = "call-1", .call = schema::Source{"other.calls", 1, 7}});
+    fill(0, 1);
+    send_cancels(config, topics, {{.id = "job-1"}});
+    ControlTopic cancels(config, {.topics = topics});
+    cancels.wait_until_read(Clock::now() + 15s);
+    EXPECT_TRUE(cancels.is_cancelled(call_at(1, 7)));
+    EXPECT_FALSE(cancels.is_cancelled(call_at(1, 6)));
+    EXPECT_FALSE(cancels.is_cancelled(call_at(2, 7)));
+    EXPECT_FALSE(cancels.is_cancelled(job_at(1, 7, "call-1"))) << "a job of that id and place";
+    schema::Job call = call_at(0, 0);
+    call.id = "job-1";
+    EXPECT_FALSE(cancels.is_cancelled(call)) << "a call of that id";
+    EXPECT_TRUE(cancels.is_cancelled(job_at(0, 0, "job-1")));
+    EXPECT_EQ(cancels.counters().known, 2U) << "not that of a topic which this worker does not read";
 }
 
 TEST_F(ControlTopicTest, ACancelWithoutOffsetsComparesTimestamps) {

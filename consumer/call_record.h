@@ -1,0 +1,18 @@
+// The job that a call is, as the value of a record. Used by what runs calls: consumer/memory and consumer/kafka/calls.
+#pragma once
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "consumer/call_backend.h"
+
+namespace lorry::consumer {
+
+// One line of an OpenAI Batch input file. The body is one JSON object, so it cannot add members here.
+inline std::string job_line_of(const Call& call) {
+    return fmt::format(R"({{"custom_id":{},"method":"POST","url":{},"body":{}}})", schema::Json(call.id).dump(),
+                       schema::Json(call.url).dump(), call.body);
+}
+
+}  // namespace lorry::consumer

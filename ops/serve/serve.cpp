@@ -1,0 +1,152 @@
+// `lorry serve`: the OpenAI API over HTTP, for many clients. It computes nothing: calls go to the workers by Kafka, and come back. Any
+// number of these run side by side.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka/calls/kafka_calls.h"
+#include "consumer/kafka/follow/adapter_topic.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/engine_setup.h"
+#include "ops/event_log.h"
+#include "ops/kafka_settings.h"
+#include "ops/metrics.h"
+#include "ops/serve/gateway_setup.h"
+#include "ops/signals.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+// Brokers may be away for long: calls are refused meanwhile, and taken again afterwards.
+constexpr std::chrono::hours patience{24 * 365};
+constexpr std::chrono::milliseconds look_interval{200};  // for a failure
+constexpr std::chrono::seconds closing_patience{45};     // after the drain
+
+std::string base_name_to_serve(const Settings& settings) {
+    if (settings.base_name.empty() && settings.model.empty())
+        throw UsageError("the base model's name is not known: pass --base-name NAME, or set `base_name` or `model` in lorry.toml");
+    return base_name_of(settings);
+}
+
+HostAndPort where_to_listen(const Settings& settings) {
+    const auto where = parse_host_and_port(settings.listen);
+    if (!where) throw UsageError(fmt::format("--listen {}: write HOST:PORT", settings.listen));
+    if (!settings.insecure_no_keys)
+        throw UsageError(
+            "there are no keys, so whoever reaches this gateway could use it: --insecure-no-keys true serves this machine alone");
+    constexpr std::array own = {"127.0.0.1", "::1", "localhost"};
+    if (std::ranges::find(own, where->host) == own.end()) {
+        throw UsageError(fmt::format(
+            "--listen {}: without keys a gateway listens on 127.0.0.1, [::1] or localhost only, as whoever reaches it could use it",
+            settings.listen));
+    }
+    return *where;
+}
+
+std::int64_t seconds_now() {
+    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+class ServeCommand final : public Command {
+public:
+    void declare(CLI::App& app) override {
+        configuration_.declare(app, {SettingScope::calls, SettingScope::gateway, SettingScope::kafka, SettingScope::log},
+                               {"base_name", "job_bytes_max", "drain_timeout"});
+    }
+    ExitCode run() override;
+
+private:
+    HttpAnswer health(const consumer::KafkaCalls& calls) const;
+    void wait_for_end(SignalWatcher& signals, const Settings& settings, const consumer::KafkaCalls& calls);
+
+    Configuration configuration_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::atomic<bool> is_draining_ = false;
+};
+
+HttpAnswer ServeCommand::health(const consumer::KafkaCalls& calls) const {
+    if (is_draining_) return {.status = 503, .body = "draining\n"};
+    if (calls.stats().is_away) return {.status = 503, .body = "no broker can be reached\n"};
+    return {.body = "running\n"};
+}
+
+// Waits for the first signal. Throws if calls can no longer be served.
+void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings, const consumer::KafkaCalls& calls) {
+    const SignalWatcher::Armed armed(
+        signals,
+        [&] {
+            log_event("gateway_stopping", {{"drain_seconds", seconds_of(settings.drain_timeout)}});
+            is_draining_ = true;
+            changed_.notify_all();
+        },
+        settings.drain_timeout + closing_patience);
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, look_interval, [&] { return is_draining_.load(); })) {
+        if (const auto failure = calls.failure()) throw std::runtime_error(*failure);
+    }
+}
+
+ExitCode ServeCommand::run() {
+    SignalWatcher signals;
+    const Settings settings = configuration_.load();
+    const HostAndPort where = where_to_listen(settings);
+    const std::string base_name = base_name_to_serve(settings);
+    consumer::KafkaConfig kafka = kafka_config_of(settings);
+    kafka.deadline_later = patience;
+    const schema::Topics topics = topics_of(settings);
+    start_event_log(settings.log_level);
+
+    Metrics metrics(program_version(), 0);
+    const consumer::Clock::time_point deadline = consumer::Clock::now() + settings.deadline_start;
+    consumer::AdapterTopic adapters(kafka, {.topic = topics.adapters(), .adapters_root = {}, .base_names = {"base", base_name}});
+    consumer::KafkaCalls calls(kafka,
+                               {.topics = topics,
+                                .calls_max = static_cast<std::size_t>(settings.calls_max),
+                                .call_bytes_max = settings.job_bytes_max.count,
+                                .call_timeout = settings.call_timeout.count() > 0 ? std::optional(settings.call_timeout) : std::nullopt});
+    adapters.wait_until_read(deadline);
+    const std::unique_ptr<Gateway> gateway =
+        listen({.host = where.host,
+                .port = where.port,
+                .base_name = base_name,
+                .created = seconds_now(),
+                .limits = http_limits_of(settings),
+                .adapters = [&] { return adapters.names(); },
+                .health = [&] { return health(calls); },
+                .metrics =
+                    [&] {
+                        return HttpAnswer{.type = Metrics::content_type,
+                                          .body = metrics.text({.member = {}, .ledger = {}, .calls = [&] { return calls.stats(); }})};
+                    },
+                .on_request =
+                    [&](const RequestReport& report) {
+                        metrics.on_request(report.url, report.status, report.took);
+                        log_request(report);
+                    }},
+               calls, "--listen");
+    log_event("gateway_started", {{"address", fmt::format("http://{}:{}/v1", where.host, gateway->port())},
+                                  {"port", gateway->port()},
+                                  {"brokers", kafka.brokers},
+                                  {"prefix", topics.prefix},
+                                  {"base", base_name},
+                                  {"adapters", static_cast<std::int64_t>(adapters.counters().known)},
+                                  {"keys", "none: this machine alone may send calls"}});
+    wait_for_end(signals, settings, calls);
+    // Its events end before the gateway does.
+    calls.close(settings.drain_timeout);
+    log_event("gateway_stopped", {{"calls", calls.stats().sent}});
+    return ExitCode::done;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_serve_command() { return std::make_unique<ServeCommand>(); }
+
+}  // namespace lorry::ops
