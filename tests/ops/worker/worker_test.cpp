@@ -132,7 +132,7 @@ TEST_F(WorkerProgram, AnswersJobsServesItsPagesAndDrainsWhenTold) {
     const tests::HttpReply page = client.get("/metrics");
     for (const char* line :
          {"lorry_jobs_total{state=\"completed\"} 22\n", "lorry_jobs_total{state=\"failed\"} 1\n", "lorry_dead_letters_total 1\n",
-          "lorry_adapters_resident 1\n", "lorry_partitions 3\n", "lorry_job_seconds_count 22\n", "# TYPE lorry_job_seconds histogram\n"}) {
+          "lorry_adapters_resident 1\n", "lorry_partitions 6\n", "lorry_job_seconds_count 22\n", "# TYPE lorry_job_seconds histogram\n"}) {
         EXPECT_NE(page.body.find(line), std::string::npos) << line << page.body;
     }
 
