@@ -140,7 +140,8 @@ std::unique_ptr<PackedWeight> CpuBackend::pack_codes_at(std::span<const WeightPa
     const DotKernels* const dot = parts.front().in_features < 2 ? nullptr : dot_;
     const PanelShape shape{.storage = Storage::codes,
                            .width = dot == nullptr ? kernels_.panel_width : dot->panel_width,
-                           .group = dot == nullptr ? 1 : dot->group};
+                           .group = dot == nullptr ? 1 : dot->group,
+                           .lanes = kernels_.shrink_width};
     return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), dot, dot == nullptr ? Format::float32 : Format::bfloat16);
 }
 

@@ -82,8 +82,10 @@ struct CodeRun {
     std::int32_t odd_group = 0;
 };
 
-// Panels of codes, as checkpoints store them. For each pair of inputs, a panel holds a byte of each of `width` outputs with the first input
-// in its low half (4 bits), or a byte of each output for the first input and then for the second (8 bits). The last pair is padded.
+// Panels of codes, as checkpoints store them: coded_pair_bytes() for each output of a panel, pair of inputs by pair; the last is padded. A
+// vector of codes becomes two vectors of numbers, low and high. For float32 inputs, low has the first input of each output and high the
+// second. For pairs of bfloat16, low has both inputs of the first half of the outputs, side by side, and high those of the second half, so
+// that rounding both gives pairs. Codes of 4 bits are halves of a byte; of 8 bits, the lows of a vector or panel precede its highs.
 struct CodedPanels {
     CodeKind kind = CodeKind::table;
     const float* table = nullptr;        // [16]
@@ -97,6 +99,28 @@ struct CodedPanels {
     std::int64_t panel_bytes = 0;
 };
 constexpr std::int64_t coded_pair_bytes(CodeKind kind) { return kind == CodeKind::table ? 1 : 2; }  // of an output
+
+// Where a panel has a code.
+struct CodePlace {
+    std::int64_t byte = 0;
+    int shift = 0;  // of 4 bits within the byte
+};
+struct CodeLayout {
+    CodeKind kind = CodeKind::table;
+    bool pairs = false;  // of bfloat16
+    std::int64_t width = 0;
+    std::int64_t lanes = 0;  // of a vector
+
+    constexpr CodePlace place_of(std::int64_t column, std::int64_t input) const {
+        const std::int64_t second = input % 2;
+        const std::int64_t pair = input / 2 * width * coded_pair_bytes(kind);
+        if (kind != CodeKind::table) return {pair + (pairs ? column * 2 + second : second * width + column), 0};
+        if (!pairs) return {pair + column, static_cast<int>(second * 4)};
+        const std::int64_t half = lanes / 2;
+        const std::int64_t within = column % lanes;
+        return {pair + column - within + within % half * 2 + second, static_cast<int>(within / half * 4)};
+    }
+};
 
 // Few rows with panels of codes, which are decoded in registers.
 struct CodedTask {

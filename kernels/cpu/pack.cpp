@@ -148,9 +148,9 @@ std::int64_t coded_panel_bytes(const Panels& panels) {
 }
 
 // Parts whose codes share panels. A zero point that is the same everywhere becomes part of what codes mean.
-void begin_codes(std::span<const WeightPart> parts, Panels& panels) {
+void begin_codes(std::span<const WeightPart> parts, std::int64_t lanes, Panels& panels) {
     const CodedPart& first = *parts.front().coded;
-    Coding coding{.kind = first.kind, .table = first.table, .groups = first.groups};
+    Coding coding{.kind = first.kind, .lanes = lanes, .table = first.table, .groups = first.groups};
     coding.group_of.assign(first.group_of, first.group_of + panels.in_features);
     for (std::int64_t input = 0; input < panels.in_features; input += 2) {
         const std::int32_t even = first.group_of[input];
@@ -180,20 +180,16 @@ void pack_coded_part(const WeightPart& part, Places places, float /*scale*/, Pan
     Coding& coding = *panels.coding;
     auto* const to = reinterpret_cast<std::uint8_t*>(panels.memory.data());
     const std::int64_t panel_bytes = coded_panel_bytes(panels);
-    const bool halves = coding.kind == CodeKind::table;
+    const CodeLayout layout = panels.code_layout();
     for (std::int64_t output = 0; output < part.out_features; ++output) {
         const std::int64_t place = places[static_cast<std::size_t>(output)];
         const std::int64_t panel = place / panels.width;
         const std::int64_t column = place % panels.width;
         const std::uint8_t* const codes = from.codes + output * part.in_features;
-        std::uint8_t* const first = to + panel * panel_bytes + column;
-        if (halves) {
-            for (std::int64_t i = 0; i < part.in_features; ++i) {
-                std::uint8_t& both = first[i / 2 * panels.width];
-                both = static_cast<std::uint8_t>(both | (codes[i] & 0xF) << (i % 2 * 4));
-            }
-        } else {
-            for (std::int64_t i = 0; i < part.in_features; ++i) first[i * panels.width] = codes[i];
+        for (std::int64_t i = 0; i < part.in_features; ++i) {
+            const CodePlace at = layout.place_of(column, i);
+            std::uint8_t& byte = to[panel * panel_bytes + at.byte];
+            byte = static_cast<std::uint8_t>(byte | codes[i] << at.shift);
         }
         for (std::int64_t group = 0; group < coding.groups; ++group) {
             const auto at = static_cast<std::size_t>((panel * coding.groups + group) * panels.width + column);
@@ -207,11 +203,11 @@ void unpack_coded_row(const Panels& panels, std::int64_t place, float* to, bool 
     const Coding& coding = *panels.coding;
     const std::int64_t panel = place / panels.width;
     const std::int64_t column = place % panels.width;
-    const auto* const codes = reinterpret_cast<const std::uint8_t*>(panels.memory.data()) + panel * coded_panel_bytes(panels) + column;
+    const auto* const codes = reinterpret_cast<const std::uint8_t*>(panels.memory.data()) + panel * coded_panel_bytes(panels);
+    const CodeLayout layout = panels.code_layout();
     read_row(panels, to, accumulate, [&](std::int64_t i) {
-        const bool halves = coding.kind == CodeKind::table;
-        const std::uint8_t byte = codes[(halves ? i / 2 : i) * panels.width];
-        const auto code = static_cast<std::uint8_t>(halves ? byte >> (i % 2 * 4) & 0xF : byte);
+        const CodePlace place_of_code = layout.place_of(column, i);
+        const auto code = static_cast<std::uint8_t>(codes[place_of_code.byte] >> place_of_code.shift);
         const auto at =
             static_cast<std::size_t>((panel * coding.groups + coding.group_of[static_cast<std::size_t>(i)]) * panels.width + column);
         const float zero = coding.zeros.empty() ? 0.0F : static_cast<float>(coding.zeros[at]);
@@ -268,7 +264,7 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, c
     for (const WeightPart& part : parts) panels.out_features += part.out_features;
     if (options.apart) panels.parts = std::ssize(parts);
     panels.pairs_parts = shape.pairs_parts && panels.parts == 2;
-    if (panels.storage == Storage::codes) begin_codes(parts, panels);
+    if (panels.storage == Storage::codes) begin_codes(parts, shape.lanes, panels);
     const std::size_t outputs = static_cast<std::size_t>(panels.count() * panels.width);
     const auto bytes = static_cast<std::size_t>(panels.count() * format.bytes(panels));
     panels.memory = options.place == nullptr ? Memory(bytes) : options.place->take_piece(bytes);

@@ -24,11 +24,13 @@ struct PanelShape {
     std::int64_t width = 0;
     std::int64_t group = 1;
     bool pairs_parts = false;  // two parts share panels
+    std::int64_t lanes = 0;    // of a vector; for codes
 };
 
 // What codes in panels mean: see CodedPanels.
 struct Coding {
     CodeKind kind = CodeKind::table;
+    std::int64_t lanes = 0;  // of the kernels' vectors
     std::array<float, 16> table{};
     std::int64_t groups = 0;
     std::vector<float> scales;
@@ -85,6 +87,8 @@ struct Panels {
     std::int64_t stretch_at(std::int64_t place, std::int64_t input) const {
         return (place / width * stretches() + input / int4_stretch) * int4_stretch_bytes(width);
     }
+    // codes: where a panel has them.
+    CodeLayout code_layout() const { return {.kind = coding->kind, .pairs = group == 2, .width = width, .lanes = coding->lanes}; }
     // codes: as task of the kernels, from a panel on.
     CodedPanels coded_from(std::int64_t panel) const;
     std::size_t bytes() const;

@@ -16,54 +16,62 @@ struct CodeMeaning {
     using V = Simd<Isa>;
     using Floats = typename V::Floats;
     using Ints = typename V::Ints;
-    using Bits = typename Vectors<Isa::lanes>::Bits;
 
     explicit CodeMeaning(const float* table) {
         if constexpr (kind == CodeKind::table) table_.load(table);
     }
 
-    // Both inputs of a pair, from `lanes` outputs' bytes. odd: the bytes of the second input where they are apart.
-    [[gnu::always_inline]] inline void pair(const std::byte* from, const std::byte* odd, Floats& first, Floats& second) const {
+    // Numbers low and high of a vector of codes. high_from: the bytes of high where they are apart.
+    [[gnu::always_inline]] inline void both(const std::byte* from, const std::byte* high_from, Floats& low, Floats& high) const {
         if constexpr (kind == CodeKind::table) {
-            const Ints both = Isa::widened(from);
-            first = table_.at(both & 0xF);
-            second = table_.at(both >> 4);
+            const Ints octets = Isa::widened(from);
+            low = table_.at(octets);
+            high = table_.at(octets >> 4);
         } else {
-            first = one(Isa::widened(from));
-            second = one(Isa::widened(odd));
+            low = one(sign_extended(from));
+            high = one(sign_extended(high_from));
+        }
+    }
+    [[gnu::always_inline]] static inline Ints sign_extended(const std::byte* from) {
+        if constexpr (requires { Isa::sign_extended(from); }) {
+            return Isa::sign_extended(from);
+        } else {
+            return (Isa::widened(from) ^ 0x80) - 0x80;
         }
     }
 
 private:
+    // code: with its sign extended.
     [[gnu::always_inline]] static inline Floats one(Ints code) {
         if constexpr (kind == CodeKind::integer) {
-            return __builtin_convertvector((code ^ 0x80) - 0x80, Floats);
+            return __builtin_convertvector(code, Floats);
         } else {
             // A subnormal gets an exponent of its own, and loses what that adds.
-            const Ints magnitude = code & 0x7F;
-            const Ints is_subnormal = magnitude < 8;
-            const Ints bits = (magnitude << 20) + (is_subnormal ? Ints{} + (121 << 23) : Ints{} + (120 << 23));
+            const Ints shifted = code << 20;
+            const Ints magnitude = shifted & (0x7F << 20);
+            const Ints is_subnormal = magnitude < (8 << 20);
+            const Ints bits = magnitude + (is_subnormal ? Ints{} + (121 << 23) : Ints{} + (120 << 23));
             Floats value;
             __builtin_memcpy(&value, &bits, sizeof bits);
             value -= is_subnormal ? Floats{} + 0x1p-6F : Floats{};
             Ints signed_bits;
             __builtin_memcpy(&signed_bits, &value, sizeof value);
-            signed_bits |= (code & 0x80) << 24;
+            signed_bits |= shifted & INT32_MIN;
             __builtin_memcpy(&value, &signed_bits, sizeof value);
             return value;
         }
     }
 
-    // 16 floats, looked up by lanes.
+    // 16 floats, looked up by the lowest 4 bits of lanes. Shuffles read no more bits than they need.
     struct Table {
         Floats parts[extent(16 / Isa::lanes > 0 ? 16 / Isa::lanes : 1)];
         [[gnu::always_inline]] inline void load(const float* from) { __builtin_memcpy(parts, from, sizeof parts); }
         [[gnu::always_inline]] inline Floats at(Ints index) const {
-            Floats found = __builtin_shuffle(parts[0], index & (Isa::lanes - 1));
+            Floats found = __builtin_shuffle(parts[0], index);
 #pragma GCC unroll 4
             for (int part = 1; part < 16 / Isa::lanes; ++part) {
-                const Floats other = __builtin_shuffle(parts[part], index & (Isa::lanes - 1));
-                found = index >= part * Isa::lanes ? other : found;
+                const Floats other = __builtin_shuffle(parts[part], index);
+                found = (index & 0xF) >= part * Isa::lanes ? other : found;
             }
             return found;
         }
@@ -71,7 +79,7 @@ private:
     Table table_;
 };
 
-// Inputs and sums of one kind. A weight's two values become what is multiplied.
+// Inputs and sums of one kind. Numbers low and high (see CodedPanels) become what is multiplied.
 template <class IsaOfInputs>
 struct FloatInputs {
     using Isa = IsaOfInputs;
@@ -79,6 +87,11 @@ struct FloatInputs {
     using Floats = typename V::Floats;
     static constexpr int vectors = 2;
     static constexpr std::int64_t element_bytes = 4;
+    // Where a panel of codes of 8 bits has a vector's numbers.
+    static constexpr std::int64_t low_at(std::int64_t vector) { return vector * Isa::lanes; }
+    static constexpr std::int64_t high_at(std::int64_t vector) { return (vectors + vector) * Isa::lanes; }
+    // From what the first and the second inputs of a vector's outputs have to what low and high have.
+    [[gnu::always_inline]] static inline void arrange(Floats&, Floats&) {}
     struct Weights {
         Floats first, second;
     };
@@ -110,12 +123,24 @@ struct PairInputs {
     using Floats = typename V::Floats;
     static constexpr int vectors = count;
     static constexpr std::int64_t element_bytes = 2;
+    static constexpr std::int64_t low_at(std::int64_t vector) { return vector * 2 * Isa::lanes; }
+    static constexpr std::int64_t high_at(std::int64_t vector) { return (vector * 2 + 1) * Isa::lanes; }
+    [[gnu::always_inline]] static inline void arrange(Floats& first, Floats& second) {
+        typename V::Ints low;
+        for (int i = 0; i < Isa::lanes; ++i) low[i] = i / 2 + i % 2 * Isa::lanes;
+        const Floats of_low = __builtin_shuffle(first, second, low);
+        second = __builtin_shuffle(first, second, low + Isa::lanes / 2);
+        first = of_low;
+    }
     using Weights = typename Vectors<Isa::lanes>::Bits;
-    [[gnu::always_inline]] static inline Weights weights(Floats first, Floats second) {
-        if constexpr (requires { Isa::paired(first, second); }) {
-            return Isa::paired(first, second);
+    [[gnu::always_inline]] static inline Weights weights(Floats low, Floats high) {
+        if constexpr (requires { Isa::narrowed(low, high); }) {
+            return Isa::narrowed(low, high);
         } else {
-            return __builtin_convertvector(V::narrowed(first), Weights) | __builtin_convertvector(V::narrowed(second), Weights) << 16;
+            const typename V::Halves halves[2] = {V::narrowed(low), V::narrowed(high)};
+            Weights w;
+            __builtin_memcpy(&w, halves, sizeof w);
+            return w;
         }
     }
     [[gnu::always_inline]] static inline void store(std::byte* to, int vector, const Weights& w) {
@@ -148,24 +173,39 @@ struct CodedMatmul {
     static constexpr int vectors = Inputs::vectors;
     static constexpr std::int64_t width = vectors * lanes;
 
-    // A panel's scales and zeros for the inputs of a run.
+    // A panel's scales and zeros for the inputs of a run, of numbers low and high.
     template <bool has_zeros>
     struct Scales {
-        Floats scale[extent(vectors)];
-        Floats zero[extent(vectors)];
-        [[gnu::always_inline]] inline Scales(const float* scales, const std::int8_t* zeros) {
-#pragma GCC unroll 4
+        struct Numbers {
+            Floats low[extent(vectors)];
+            Floats high[extent(vectors)];
+        };
+        Numbers scale;
+        Numbers zero;
+        // Not inlined: a run has many pairs, and each kernel would get a copy.
+        [[gnu::noinline]] static void read(const CodedPanels& panels, std::int64_t panel, const CodeRun& run, Scales& out) {
+            const std::int64_t even = (panel * panels.groups + run.even_group) * width;
+            const std::int64_t odd = (panel * panels.groups + run.odd_group) * width;
+            const auto* const zeros = reinterpret_cast<const std::byte*>(panels.zeros);
             for (int i = 0; i < vectors; ++i) {
-                scale[i] = V::load(scales + i * lanes);
+                out.scale.low[i] = V::load(panels.scales + even + i * lanes);
+                out.scale.high[i] = V::load(panels.scales + odd + i * lanes);
+                Inputs::arrange(out.scale.low[i], out.scale.high[i]);
                 if constexpr (has_zeros) {
-                    const auto bytes = Isa::widened(reinterpret_cast<const std::byte*>(zeros) + i * lanes);
-                    zero[i] = __builtin_convertvector((bytes ^ 0x80) - 0x80, Floats);
+                    using Integers = CodeMeaning<Isa, CodeKind::integer>;
+                    out.zero.low[i] = __builtin_convertvector(Integers::sign_extended(zeros + even + i * lanes), Floats);
+                    out.zero.high[i] = __builtin_convertvector(Integers::sign_extended(zeros + odd + i * lanes), Floats);
+                    Inputs::arrange(out.zero.low[i], out.zero.high[i]);
                 }
             }
         }
-        [[gnu::always_inline]] inline Floats of(Floats meaning, int i) const {
-            if constexpr (has_zeros) meaning -= zero[i];
-            return meaning * scale[i];
+        [[gnu::always_inline]] inline void apply(Floats& low, Floats& high, int i) const {
+            if constexpr (has_zeros) {
+                low -= zero.low[i];
+                high -= zero.high[i];
+            }
+            low *= scale.low[i];
+            high *= scale.high[i];
         }
     };
 
@@ -174,20 +214,22 @@ struct CodedMatmul {
     [[gnu::always_inline]] static inline void each_pair(const CodedPanels& panels, std::int64_t panel, const Take& take) {
         const CodeMeaning<Isa, kind> meaning(panels.table);
         const std::byte* codes = panels.codes + panel * panels.panel_bytes;
-        const float* const scales = panels.scales + panel * panels.groups * width;
-        const std::int8_t* const zeros = has_zeros ? panels.zeros + panel * panels.groups * width : nullptr;
         std::int64_t pair = 0;
         for (std::int64_t run = 0; run < panels.run_count; ++run) {
             const CodeRun& of_run = panels.runs[run];
-            const Scales<has_zeros> even(scales + of_run.even_group * width, has_zeros ? zeros + of_run.even_group * width : nullptr);
-            const Scales<has_zeros> odd(scales + of_run.odd_group * width, has_zeros ? zeros + of_run.odd_group * width : nullptr);
+            Scales<has_zeros> read;
+            Scales<has_zeros>::read(panels, panel, of_run, read);
+            const Scales<has_zeros> scales = read;  // which no other pointer refers to, so it stays in registers
             for (std::int32_t i = 0; i < of_run.pairs; ++i, ++pair) {
                 take(
                     pair, [&](int vector) __attribute__((always_inline)) {
-                        Floats first;
-                        Floats second;
-                        meaning.pair(codes + vector * lanes, codes + width + vector * lanes, first, second);
-                        return Inputs::weights(even.of(first, vector), odd.of(second, vector));
+                        const bool is_apart = kind != CodeKind::table;
+                        Floats low;
+                        Floats high;
+                        meaning.both(codes + (is_apart ? Inputs::low_at(vector) : vector * lanes), codes + Inputs::high_at(vector), low,
+                                     high);
+                        scales.apply(low, high, vector);
+                        return Inputs::weights(low, high);
                     });
                 codes += width * coded_pair_bytes(kind);
             }

@@ -24,6 +24,9 @@ struct Avx2 {
     [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
         return reinterpret_cast<Ints>(_mm256_cvtepu8_epi32(_mm_loadu_si64(from)));
     }
+    [[gnu::always_inline]] static inline Ints sign_extended(const std::byte* from) {
+        return reinterpret_cast<Ints>(_mm256_cvtepi8_epi32(_mm_loadu_si64(from)));
+    }
     [[gnu::always_inline]] static inline bool any(Ints mask) { return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0; }
 };
 

@@ -27,6 +27,9 @@ struct Avx512 {
     [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
         return reinterpret_cast<Ints>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
     }
+    [[gnu::always_inline]] static inline Ints sign_extended(const std::byte* from) {
+        return reinterpret_cast<Ints>(_mm512_maskz_cvtepi8_epi32(0xFFFF, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+    }
     [[gnu::always_inline]] static inline bool any(Ints mask) { return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0; }
 };
 
