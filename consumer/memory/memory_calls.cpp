@@ -75,6 +75,11 @@ void MemoryCalls::close(RevocationHandler& handler, Clock::time_point deadline) 
     end_all();
 }
 
+void MemoryCalls::refuse_more() {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+}
+
 void MemoryCalls::publish(Outcome outcome) {
     ++uncommitted_;
     if (const auto* letter = std::get_if<schema::DeadLetter>(&outcome.record)) {

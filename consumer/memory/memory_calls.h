@@ -34,6 +34,9 @@ public:
     void close(RevocationHandler& handler, Clock::time_point deadline) override;
     void give_up() override { end_all(); }
 
+    // Refuses new calls from now on as unavailable; those that it has go on. Any thread.
+    void refuse_more();
+
     // CompletionSink: the publishing thread. Nothing is kept, so that a result leaves at once and not with the commit.
     void publish(Outcome outcome) override;
     void publish(const schema::Chunk& chunk) override;

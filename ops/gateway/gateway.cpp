@@ -16,6 +16,10 @@ namespace {
 
 using schema::Json;
 
+// Names the base model in each job, whatever its own name is.
+constexpr const char* base_alias = "base";
+// What is parsed in less time than it takes to hand it to another thread.
+constexpr std::size_t quick_body_bytes = 16 * 1024;
 constexpr unsigned client_gone_status = 499;  // in reports, as nginx writes it
 constexpr const char* json_type = "application/json";
 constexpr const char* stream_type = "text/event-stream; charset=utf-8";
@@ -110,7 +114,8 @@ Gateway::Gateway(Options options, consumer::CallBackend& backend)
     : options_(std::move(options)),
       backend_(backend),
       id_prefix_(random_prefix()),
-      server_({.host = options_.host, .port = options_.port, .handler = *this, .limits = options_.limits}) {
+      server_({.host = options_.host, .port = options_.port, .handler = *this, .limits = options_.limits}),
+      readers_({.bytes_max = options_.limits.bodies_bytes, .read = options_.read_body}) {
     server_.start();
 }
 
@@ -153,7 +158,7 @@ Expected<Caller, HttpAnswer> Gateway::identify(const HttpRequest& request, const
 }
 
 HttpAnswer Gateway::refusal(unsigned status, const std::string& text) {
-    HttpAnswer answer = gateway_error(status, text);
+    HttpAnswer answer = gateway_error(status, status == 413 ? text + " Send less, or raise job_bytes_max." : text);
     if (status == 503) answer = with_retry(std::move(answer), std::chrono::seconds(1));
     return reported({.id = next_id(), .method = "", .url = "other"}, std::move(answer));
 }
@@ -176,7 +181,7 @@ void Gateway::handle(HttpRequestId id, HttpRequest request) {
     report.key = caller->id;
     report.tenant = caller->tenant;
     if (const auto* call = std::get_if<CallRoute>(&*route)) {
-        return start_call(id, std::move(report), *std::move(caller), *call, request.body);
+        return start_call(id, std::move(report), *std::move(caller), *call, std::move(request.body));
     }
     answer(id, std::move(report), page(*route, *caller));
 }
@@ -188,6 +193,9 @@ HttpAnswer Gateway::page(const Route& route, const Caller& caller) const {
     const auto is_hidden = [&](const std::string& name) { return !schema::allows_model(caller.scopes, name, options_.base_name); };
     std::erase_if(adapters, is_hidden);
     if (const auto* model = std::get_if<ModelRoute>(&route)) {
+        if (model->id == base_alias && !is_hidden(options_.base_name)) {
+            return {.type = json_type, .body = model_object(options_.base_name).dump()};
+        }
         const bool is_base = model->id == options_.base_name && !is_hidden(model->id);
         const bool is_known = is_base || std::ranges::count(adapters, model->id) > 0;
         if (is_known) return {.type = json_type, .body = model_object(model->id).dump()};
@@ -207,7 +215,7 @@ Json Gateway::model_object(const std::string& name) const {
     return object;
 }
 
-void Gateway::start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, const std::string& body) {
+void Gateway::start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, std::string body) {
     const auto now = Clock::now();
     if (const auto refused = limits_.begin(caller, now)) {
         HttpAnswer last =
@@ -218,37 +226,35 @@ void Gateway::start_call(HttpRequestId request, RequestReport report, Caller cal
         return answer(request, std::move(report), std::move(last));
     }
     const std::string id = report.id;
-    const auto [call, is_new] =
-        calls_.emplace(id, OpenCall{.request = request, .report = std::move(report), .caller = std::move(caller), .begin = now});
+    const std::string url(schema::row_of(route.endpoint).url);
+    const auto [call, is_new] = calls_.emplace(id, OpenCall{.request = request,
+                                                            .report = std::move(report),
+                                                            .caller = std::move(caller),
+                                                            .begin = now,
+                                                            .tokens_seen = std::ssize(body) / bytes_per_token});
     CHECK(is_new, "ids are counted");
     call_of_.emplace(request, id);
-    submit(call, route, body);
+    if (body.size() <= quick_body_bytes) return submit(id, url, options_.read_body(body));
+    const bool is_taken = readers_.read(std::move(body), [this, id, url](const BodyReaders::Body& read) {
+        server_.post([this, id, url, read] { submit(id, url, read); });
+    });
+    if (!is_taken) finish(call, answer_of(consumer::CallRefusal{}));
 }
 
-void Gateway::submit(OpenCalls::iterator place, const CallRoute& route, const std::string& body) {
-    const auto parsed = Json::parse(body);
-    if (!parsed || !parsed->is_object()) {
-        const std::string what = body.empty() ? "is empty"
-                                 : parsed     ? fmt::format("is not an object, but {}", parsed->kind())
-                                              : parsed.error();
-        return finish(place, answer_of({.code = schema::ErrorCode::invalid_json,
-                                        .param = {},
-                                        .message = fmt::format("the request's body has to be a JSON object: {}", what)}));
+// The call may have ended while its body was read.
+void Gateway::submit(const std::string& id, const std::string& url, const BodyReaders::Body& body) {
+    const auto call = calls_.find(id);
+    if (call == calls_.end()) return;
+    if (!body) return finish(call, answer_of(body.error()));
+    const Caller& caller = call->second.caller;
+    if (body->model && !schema::allows_model(caller.scopes, *body->model, options_.base_name)) {
+        return finish(call, gateway_error("permission_denied",
+                                          fmt::format("this API key may not use the model '{}': /v1/models lists those that it may",
+                                                      schema::shortened(*body->model)),
+                                          "model"));
     }
-    OpenCall& call = place->second;
-    // A missing or malformed one is the job's own error.
-    const Json* model = parsed->find("model");
-    if (model != nullptr && model->is_string() && !schema::allows_model(call.caller.scopes, *model->as_string(), options_.base_name)) {
-        return finish(place, gateway_error("permission_denied",
-                                           fmt::format("this API key may not use the model '{}': /v1/models lists those that it may",
-                                                       schema::shortened(*model->as_string())),
-                                           "model"));
-    }
-    call.tokens_seen = std::ssize(body) / bytes_per_token;
-    const auto refused = backend_.submit(
-        {.id = place->first, .url = std::string(schema::row_of(route.endpoint).url), .body = parsed->dump(), .tenant = call.caller.tenant},
-        *this);
-    if (refused) finish(place, answer_of(*refused));
+    const auto refused = backend_.submit({.id = id, .url = url, .body = body->text, .tenant = caller.tenant}, *this);
+    if (refused) finish(call, answer_of(*refused));
 }
 
 void Gateway::on_chunk(const std::string& id, std::string chunk) {

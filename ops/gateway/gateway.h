@@ -1,7 +1,8 @@
 // The OpenAI API over HTTP: checks requests and who sends them, hands calls to a CallBackend, and answers with what comes back, whole or as
 // an event stream. Knows neither Kafka nor the engine. Made by `lorry up`.
 //
-// All state belongs to the network's thread, which HttpServer runs; the backend's events are passed to it.
+// All state belongs to the network's thread, which HttpServer runs; the backend's events, and large bodies once they are parsed, are passed
+// to it.
 #pragma once
 
 #include <chrono>
@@ -16,6 +17,7 @@
 
 #include "consumer/call_backend.h"
 #include "ops/gateway/authenticator.h"
+#include "ops/gateway/body_readers.h"
 #include "ops/gateway/call_limits.h"
 #include "ops/gateway/route.h"
 #include "ops/http/server.h"
@@ -50,7 +52,8 @@ public:
         std::function<std::vector<std::string>()> adapters;
         std::function<HttpAnswer()> health;
         std::function<HttpAnswer()> metrics;
-        std::function<void(const RequestReport&)> on_request = {};  // on the network's thread; may be empty
+        std::function<void(const RequestReport&)> on_request = {};                        // on the network's thread; may be empty
+        std::function<BodyReaders::Body(const std::string&)> read_body = ops::read_body;  // several threads
     };
 
     // Listens, and answers from now on. Throws std::system_error if it cannot listen there. The backend outlives it and, when it is
@@ -87,8 +90,8 @@ private:
 
     std::optional<HttpAnswer> find_fault(const HttpRequest& request) const;
     Expected<Caller, HttpAnswer> identify(const HttpRequest& request, const Route& route) const;
-    void start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, const std::string& body);
-    void submit(OpenCalls::iterator call, const CallRoute& route, const std::string& body);
+    void start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, std::string body);
+    void submit(const std::string& id, const std::string& url, const BodyReaders::Body& body);
     void take_chunk(const std::string& id, const std::string& chunk);
     void take_end(const std::string& id, const consumer::CallEnd& end);
     void finish(OpenCalls::iterator call, HttpAnswer answer);
@@ -107,6 +110,7 @@ private:
     OpenCalls calls_;                                         // by id
     std::unordered_map<HttpRequestId, std::string> call_of_;  // by request
     HttpServer server_;
+    BodyReaders readers_;  // ends first, as it posts to the server
 };
 
 }  // namespace lorry::ops

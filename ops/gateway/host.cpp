@@ -2,6 +2,7 @@
 #include "ops/gateway/host.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 namespace lorry::ops {
@@ -11,14 +12,24 @@ bool consists_of(std::string_view text, std::string_view letters) {
     return !text.empty() && text.find_first_not_of(letters) == std::string_view::npos;
 }
 
+// A host and, perhaps, a port after a colon (RFC 9110, 7.2); nullopt: it is neither.
+std::optional<std::string_view> without_port(std::string_view host) {
+    // The colons of an IPv6 address stand within brackets.
+    const std::size_t from = host.starts_with('[') ? std::min(host.find(']'), host.size()) : 0;
+    const std::size_t colon = host.find(':', from);
+    if (colon == std::string_view::npos) return host;
+    const std::string_view port = host.substr(colon + 1);
+    if (port.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+    return host.substr(0, colon);
+}
+
 }  // namespace
 
 bool is_known_host(std::string_view host, std::string_view own) {
-    if (host.starts_with('[')) {
-        const std::size_t end = host.find(']');
-        return end != std::string_view::npos && consists_of(host.substr(1, end - 1), "0123456789abcdefABCDEF:.");
-    }
-    std::string name(host.substr(0, host.find(':')));
+    const auto bare = without_port(host);
+    if (!bare) return false;
+    if (bare->starts_with('[')) return bare->ends_with(']') && consists_of(bare->substr(1, bare->size() - 2), "0123456789abcdefABCDEF:.");
+    std::string name(*bare);
     std::ranges::transform(name, name.begin(),
                            [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
     // A name of a host does not end in a number (RFC 1123), so digits and dots are an address.

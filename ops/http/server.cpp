@@ -148,6 +148,7 @@ struct HttpServer::State {
     asio::awaitable<bool> write_part(Connection& connection, Exchange& exchange);
     asio::awaitable<bool> write_end(Connection& connection, const Exchange& exchange);
     asio::awaitable<void> linger(Connection& connection);
+    std::string too_large() const;
     void count_progress(Connection& connection) { connection.progress = ++progress; }
     // Calls `change` with the exchange, if it is still there.
     template <typename Change>
@@ -168,7 +169,7 @@ struct HttpServer::State {
     std::uint64_t progress = 0;
     HttpRequestId last_request = 0;
     std::unordered_map<HttpRequestId, Exchange*> exchanges;
-    std::size_t bodies_bytes = 0;  // that bodies which are being read may come to have
+    std::size_t bodies_bytes = 0;  // that came of bodies which are being read
 
     std::thread thread;
 };
@@ -324,7 +325,7 @@ std::optional<HttpAnswer> HttpServer::State::refusal_of(const beast::error_code&
     if (expected != nullptr && small_letters(*expected) != "100-continue")
         return handler.refusal(417, "Leave Expect out, or send 100-continue; nothing else is supported.");
     const std::size_t bytes = parser.content_length() ? static_cast<std::size_t>(*parser.content_length()) : 0;
-    if (bytes > limits.body_bytes) return handler.refusal(413, fmt::format("A request's body may have {} bytes.", limits.body_bytes));
+    if (bytes > limits.body_bytes) return handler.refusal(413, too_large());
     return std::nullopt;
 }
 
@@ -332,34 +333,40 @@ std::optional<HttpAnswer> HttpServer::State::refusal_of(const beast::error_code&
 asio::awaitable<std::optional<HttpAnswer>> HttpServer::State::read_body(Connection& connection, HeaderParser& parser,
                                                                         HttpRequest& request) {
     beast::tcp_stream& stream = connection.stream;
-    // Of a body in chunks the size is not known.
-    const std::size_t bytes = parser.content_length() ? static_cast<std::size_t>(*parser.content_length()) : limits.body_bytes;
-    if (bodies_bytes + bytes > limits.bodies_bytes)
-        co_return handler.refusal(503, "Too many large requests are being read; try again later.");
-    bodies_bytes += bytes;
-    struct Reservation {
-        std::size_t& of;
-        std::size_t bytes;
-        ~Reservation() { of -= bytes; }
-    } const reservation{bodies_bytes, bytes};
-
-    stream.expires_after(limits.body_timeout);
+    stream.expires_after(limits.body_pause);
     if (request.count("expect") > 0) {
         constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
         const auto [failed, written] = co_await asio::async_write(stream, asio::buffer(go_on), as_result);
         if (failed) stream.close();
     }
+    const Clock::time_point deadline = Clock::now() + limits.body_timeout;
     BodyParser whole(std::move(parser));
     whole.body_limit(limits.body_bytes);
-    const auto [error, consumed] = co_await http::async_read(stream, connection.buffer, whole, as_result);
-    if (error == http::error::body_limit)
-        co_return handler.refusal(413, fmt::format("A request's body may have {} bytes.", limits.body_bytes));
-    if (error && is_syntax_error(error)) co_return handler.refusal(400, fmt::format("The body cannot be read: {}.", error.message()));
-    if (error) stream.close();
+    whole.eager(true);
+    struct Reservation {
+        std::size_t& of;
+        std::size_t bytes = 0;
+        ~Reservation() { of -= bytes; }
+    } reservation{bodies_bytes};
+    while (!whole.is_done()) {
+        stream.expires_at(std::min(deadline, Clock::now() + limits.body_pause));
+        const auto [error, consumed] = co_await http::async_read_some(stream, connection.buffer, whole, as_result);
+        if (error == http::error::body_limit) co_return handler.refusal(413, too_large());
+        if (error && is_syntax_error(error)) co_return handler.refusal(400, fmt::format("The body cannot be read: {}.", error.message()));
+        if (error) {
+            stream.close();
+            co_return std::nullopt;
+        }
+        // What was announced counts when it comes: a client may announce much and send nothing.
+        bodies_bytes += whole.get().body().size() - std::exchange(reservation.bytes, whole.get().body().size());
+        if (bodies_bytes > limits.bodies_bytes) co_return handler.refusal(503, "Too many large requests are being read; try again later.");
+    }
     request.body = std::move(whole.get().body());
     count_progress(connection);
     co_return std::nullopt;
 }
+
+std::string HttpServer::State::too_large() const { return fmt::format("A request's body may have {} bytes.", limits.body_bytes); }
 
 asio::awaitable<bool> HttpServer::State::serve_whole(Connection& connection, HttpRequest request, unsigned version, bool keep_alive) {
     Exchange exchange{.id = ++last_request,

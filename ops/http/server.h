@@ -64,9 +64,10 @@ struct HttpLimits {
     std::size_t connections = 64;
     std::size_t header_bytes = 8192;                    // of a request; 431 beyond
     std::size_t body_bytes = 0;                         // of a request; 413 beyond
-    std::size_t bodies_bytes = std::size_t{256} << 20;  // of all requests that are being read; 503 beyond
+    std::size_t bodies_bytes = std::size_t{256} << 20;  // that came of all bodies which are being read; 503 beyond
     std::size_t unsent_bytes = std::size_t{1} << 20;    // of a streamed answer: a client that reads more slowly is cut off
     std::chrono::milliseconds request_timeout{10'000};  // from a request's first byte, or the connection's start, to the end of its header
+    std::chrono::milliseconds body_pause{10'000};       // from there, or from any part of its body, to the next part
     std::chrono::milliseconds body_timeout{60'000};     // from there to the end of its body
     std::chrono::milliseconds idle_timeout{120'000};    // from an answer to the next request
     std::chrono::milliseconds write_timeout{10'000};    // for an answer, or for what there is of a streamed one

@@ -96,6 +96,7 @@ ExitCode UpCommand::run() {
     std::cerr << advice(gateway->port(), config) << std::flush;
     const SignalWatcher::Armed armed(signals, [&] {
         phase = Phase::draining;
+        calls.refuse_more();
         std::cerr << fmt::format("\nstopping: calls that run have {} to end (interrupt again to stop at once)\n",
                                  show_duration(settings.drain_timeout));
         pipeline.request_stop();

@@ -155,6 +155,17 @@ TEST_F(MemoryCallsTest, RefusesMoreThanItsLimits) {
     EXPECT_FALSE(calls.submit(call_of("f"), listener));
 }
 
+// While what runs has its time to end, new calls waited and were told at the end.
+TEST_F(MemoryCallsTest, RefusesNewCallsAtOnceWhileThoseItHasGoOn) {
+    EXPECT_FALSE(calls.submit(call_of("before"), listener));
+    calls.refuse_more();
+    const auto refused = calls.submit(call_of("after"), listener);
+    ASSERT_TRUE(refused);
+    EXPECT_EQ(refused->kind, CallRefusal::Kind::unavailable);
+    start();
+    EXPECT_EQ(listener.ending_of("before"), "200");
+}
+
 // Nothing is kept, so every caller is told at the end.
 TEST_F(MemoryCallsTest, EndsWhatIsLeftWhenItStops) {
     rig.options.drain_timeout = 50ms;

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <functional>
+#include <future>
 #include <list>
 #include <thread>
 
@@ -38,7 +41,8 @@ std::string ending(const HttpReply& reply) {
 }
 
 struct GatewayRig {
-    explicit GatewayRig(HttpLimits limits = {.header_bytes = 4096, .body_bytes = 10'000})
+    explicit GatewayRig(HttpLimits limits = {.header_bytes = 4096, .body_bytes = 10'000},
+                        std::function<BodyReaders::Body(const std::string&)> read = read_body)
         : gateway({.host = "127.0.0.1",
                    .base_name = "tiny",
                    .created = 1'700'000'000,
@@ -49,7 +53,8 @@ struct GatewayRig {
                        },
                    .health = [] { return HttpAnswer{.status = 503, .body = "starting\n"}; },
                    .metrics = [] { return HttpAnswer{.body = "a 1\n"}; },
-                   .on_request = [this](const RequestReport& report) { add(report); }},
+                   .on_request = [this](const RequestReport& report) { add(report); },
+                   .read_body = std::move(read)},
                   calls) {}
 
     std::string ending_of(std::string_view request) {
@@ -234,6 +239,8 @@ TEST(Gateway, ListsModels) {
               R"({"id":"mail","object":"model","created":1700000000,"owned_by":"lorry","parent":"tiny"},)"
               R"({"id":"größe","object":"model","created":1700000000,"owned_by":"lorry","parent":"tiny"}]})");
     EXPECT_EQ(client.get("/v1/models/mail").status, 200);
+    EXPECT_EQ(client.get("/v1/models/base").body, client.get("/v1/models/tiny").body);
+    EXPECT_EQ(client.get("/v1/models/base").status, 200);
     EXPECT_EQ(client.get("/v1/models/gr%C3%B6%c3%9Fe").status, 200);
     EXPECT_EQ(ending(client.get("/v1/models/nobody")), "404 model_not_found");
     EXPECT_EQ(client.get("/metrics").body, "a 1\n");
@@ -370,15 +377,83 @@ TEST(Gateway, EndsClientsThatSendTooSlowly) {
     EXPECT_EQ(rig.calls.count(), 0U);
 }
 
+std::string part_of_a_body(std::string_view part) {
+    return fmt::format(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{}", part);
+}
+
+// A body counts with what came of it: clients that only announce large ones take nothing from others.
 TEST(Gateway, BoundsBodiesThatAreBeingRead) {
     GatewayRig rig({.body_bytes = 1000, .bodies_bytes = 1500});
-    const std::string begin =
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n";
-    HttpClient first(rig.gateway.port());
-    first.send(begin + "Expect: 100-continue\r\n\r\n");
-    EXPECT_EQ(first.receive(false)->status, 100);
-    EXPECT_EQ(rig.ending_of(begin + "\r\n"), "503 unavailable");
+    std::list<HttpClient> announced;
+    for (int i = 0; i < 5; ++i) {
+        announced.emplace_back(rig.gateway.port());
+        announced.back().send(part_of_a_body("{"));
+    }
+    EXPECT_EQ(rig.ending_of(post("/v1/completions", '[' + std::string(900, ' ') + ']')), "400 invalid_json");
+    announced.back().send(std::string(900, ' '));
+    std::string ending = "400 invalid_json";  // until what was just sent has come
+    while (ending == "400 invalid_json") ending = rig.ending_of(post("/v1/completions", '[' + std::string(900, ' ') + ']'));
+    EXPECT_EQ(ending, "503 unavailable");
     EXPECT_EQ(rig.ending_of(post("/v1/completions", "[]")), "400 invalid_json");
+}
+
+TEST(Gateway, EndsABodyThatMakesNoProgress) {
+    GatewayRig rig({.body_bytes = 1000, .body_pause = 50ms, .body_timeout = 1h});
+    HttpClient client(rig.gateway.port());
+    client.send(part_of_a_body("{"));
+    EXPECT_EQ(client.wait_for_end(), 0U);
+}
+
+// It kept the network's thread from everybody: health was answered seconds late while large bodies were parsed.
+TEST(Gateway, AnswersOthersWhileALargeBodyIsParsed) {
+    std::promise<void> go_on;
+    const std::shared_future<void> gone_on = go_on.get_future().share();
+    std::atomic<int> parsed = 0;
+    GatewayRig rig({.body_bytes = 100'000, .bodies_bytes = 150'000}, [&](const std::string& body) {
+        if (body.size() > 50'000 && ++parsed <= 2) gone_on.wait();
+        return read_body(body);
+    });
+    const std::string large = R"({"a":")" + std::string(60'000, 'x') + R"("})";
+    HttpClient first(rig.gateway.port());
+    HttpClient second(rig.gateway.port());
+    first.send(post(chat, large));
+    second.send(post(chat, large));
+    while (parsed < 2) std::this_thread::sleep_for(1ms);
+    HttpClient other(rig.gateway.port());
+    EXPECT_EQ(other.get("/healthz").body, "starting\n");
+    other.send(post(chat, "{}"));
+    rig.calls.end_next(CallResult{.body = "{}"});
+    EXPECT_EQ(other.receive()->status, 200);
+    EXPECT_EQ(rig.ending_of(post(chat, large)), "429 too_many_calls") << "two are parsed already";
+    go_on.set_value();
+    for (int i = 0; i < 2; ++i) {
+        const consumer::Call call = rig.calls.next();
+        EXPECT_EQ(call.body, large);
+        rig.calls.listener().on_end(call.id, CallResult{.body = "{}"});
+    }
+    EXPECT_EQ(first.receive()->status, 200);
+    EXPECT_EQ(second.receive()->status, 200);
+    EXPECT_EQ(rig.ending_of(post(chat, '[' + std::string(60'000, ' ') + ']')), "400 invalid_json");
+}
+
+TEST(Gateway, DropsTheBodyOfAClientThatWentAwayWhileItWasParsed) {
+    std::promise<void> go_on;
+    const std::shared_future<void> gone_on = go_on.get_future().share();
+    GatewayRig rig({.body_bytes = 100'000}, [&](const std::string& body) {
+        gone_on.wait();
+        return read_body(body);
+    });
+    {
+        HttpClient client(rig.gateway.port());
+        client.send(post(chat, R"({"a":")" + std::string(60'000, 'x') + R"("})"));
+    }
+    while (rig.reported().empty()) std::this_thread::sleep_for(1ms);
+    EXPECT_THAT(rig.reported(), testing::ElementsAre("POST /v1/chat/completions 499 gone"));
+    go_on.set_value();
+    HttpClient client(rig.gateway.port());
+    client.send(post(chat, R"({"b":1})"));
+    EXPECT_EQ(rig.calls.next().body, R"({"b":1})") << "no call for the other";
 }
 
 // Calls are not ended for new connections, which are closed instead; those that only stay open are.
