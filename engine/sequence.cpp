@@ -266,7 +266,8 @@ bool Sequence::append(TokenId token) {
     if (!is_end_token || drawing.sampling.include_stop_text) {
         std::string text = detokenizer_.push(token);
         const bool is_shown = std::ranges::find(drawing.shown_tokens, token) != drawing.shown_tokens.end();
-        if (is_shown && drawing.sampling.skip_special_tokens) text += tokenizer_.token_bytes(token);
+        // An unfinished character before it stays unfinished.
+        if (is_shown && drawing.sampling.skip_special_tokens) text += detokenizer_.finish() + tokenizer_.token_bytes(token);
         if (push_text(text)) {
             result.finish = FinishReason::stop;
             return true;  // what the detokenizer still holds comes after the stop text

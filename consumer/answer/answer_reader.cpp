@@ -38,34 +38,49 @@ AnswerReader::Parts AnswerReader::finish() {
 
 void AnswerReader::read(std::string text, bool final, Parts& parts) {
     text_ += text;
-    while (!text_.empty() && (mark_ ? read_calls(final, parts) : read_text(final, parts))) {
+    while (!rest().empty() && (mark_ ? read_calls(final, parts) : read_text(final, parts))) {
     }
+    text_.erase(0, begin_);
+    begin_ = 0;
+}
+
+// The first mark in the text, if there is one, with the place where it begins.
+std::optional<AnswerReader::FoundMark> AnswerReader::find_mark() const {
+    const auto& marks = plan_.calls->marks;
+    const std::string_view text = rest();
+    std::string letters;
+    for (const CallMark& mark : marks) letters += mark.start.front();
+    const bool may_begin = !has_content_ && calls_ == 0;
+    const std::size_t words = may_begin ? text.find_first_not_of(answer_space) : std::string_view::npos;
+    for (std::size_t at = text.find_first_of(letters); at != std::string_view::npos; at = text.find_first_of(letters, at + 1)) {
+        for (std::size_t i = 0; i < marks.size(); ++i) {
+            if (text.substr(at).starts_with(marks[i].start) && (!marks[i].begins_answer || at == words))
+                return FoundMark{.mark = i, .place = at};
+        }
+    }
+    return std::nullopt;
 }
 
 bool AnswerReader::read_text(bool final, Parts& parts) {
-    std::size_t certain = text_.size();
+    std::size_t certain = rest().size();
     if (looks_for_calls()) {
-        const auto& marks = plan_.calls->marks;
-        std::size_t first = std::string::npos;
-        for (std::size_t i = 0; i < marks.size(); ++i) {
-            const std::size_t found = text_.find(marks[i].start);
-            const bool begins = !has_content_ && calls_ == 0 && found == std::min(text_.find_first_not_of(answer_space), text_.size());
-            if (found < first && (!marks[i].begins_answer || begins)) {
-                first = found;
-                mark_ = i;
-            }
-            if (!final) certain = std::min(certain, text_.size() - engine::begun_mark(text_, marks[i].start));
+        const auto found = find_mark();
+        if (found) {
+            mark_ = found->mark;
+            certain = found->place;
+        } else if (!final) {
+            for (const CallMark& mark : plan_.calls->marks)
+                certain = std::min(certain, rest().size() - engine::begun_mark(rest(), mark.start));
         }
-        if (mark_) certain = first;
     }
-    add_content(std::string_view(text_).substr(0, certain), parts);
-    text_.erase(0, certain);
+    add_content(rest().substr(0, certain), parts);
+    begin_ += certain;
     next_attempt_ = 0;
     return mark_.has_value();
 }
 
 bool AnswerReader::read_calls(bool final, Parts& parts) {
-    if (!final && text_.size() < next_attempt_) return false;
+    if (!final && rest().size() < next_attempt_) return false;
     const auto& marks = plan_.calls->marks;
     const std::string_view start = marks[*mark_].start;
     bool waits = false;
@@ -73,24 +88,24 @@ bool AnswerReader::read_calls(bool final, Parts& parts) {
     for (std::size_t i = *mark_; i < marks.size(); ++i) {
         if (marks[i].start != start) continue;
         const std::size_t begin = marks[i].is_part_of_body ? 0 : start.size();
-        ParsedCalls parsed = parse_calls(*plan_.calls, marks[i], std::string_view(text_).substr(begin), plan_.names, final);
+        ParsedCalls parsed = parse_calls(*plan_.calls, marks[i], rest().substr(begin), plan_.names, final);
         waits = waits || parsed.end == ParseEnd::incomplete;
         if (parsed.end != ParseEnd::complete) continue;
         if (!plan_.parallel && parsed.calls.size() > 1) continue;
         calls_ += parsed.calls.size();
         std::ranges::move(parsed.calls, std::back_inserter(parts.calls));
-        text_.erase(0, begin + parsed.consumed);
+        begin_ += begin + parsed.consumed;
         mark_.reset();
         space_.clear();
         return true;
     }
     if (waits) {
         constexpr std::size_t growth = 16;
-        next_attempt_ = text_.size() + text_.size() / growth;
+        next_attempt_ = rest().size() + rest().size() / growth;
         return false;
     }
     add_content(start, parts);
-    text_.erase(0, start.size());
+    begin_ += start.size();
     mark_.reset();
     return true;
 }

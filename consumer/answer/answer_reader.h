@@ -38,7 +38,13 @@ public:
     Parts finish();
 
 private:
+    struct FoundMark {
+        std::size_t mark = 0;   // an index of the format's marks
+        std::size_t place = 0;  // in rest()
+    };
     void read(std::string text, bool final, Parts& parts);
+    std::optional<FoundMark> find_mark() const;
+    std::string_view rest() const { return std::string_view(text_).substr(begin_); }
     // False: there is nothing more to be read for now.
     bool read_text(bool final, Parts& parts);
     bool read_calls(bool final, Parts& parts);
@@ -47,9 +53,10 @@ private:
 
     const AnswerPlan& plan_;
     std::optional<engine::ThoughtReader> thought_;
-    std::string text_;                 // of the answer, not returned yet
-    std::optional<std::size_t> mark_;  // that text_ begins with, an index of the format's marks
-    std::size_t next_attempt_ = 0;     // text_'s size at which it is parsed again, so that long calls cost little
+    std::string text_;                 // of the answer; from begin_ on, it was not returned yet
+    std::size_t begin_ = 0;            // 0 between the calls of push
+    std::optional<std::size_t> mark_;  // that the rest begins with, an index of the format's marks
+    std::size_t next_attempt_ = 0;     // the rest's size at which it is parsed again, so that long calls cost little
     std::string space_;                // white space that is returned if content follows
     bool has_content_ = false;
     std::size_t calls_ = 0;

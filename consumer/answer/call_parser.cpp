@@ -16,25 +16,90 @@ std::size_t skip_space(std::string_view text, std::size_t from) {
     return std::min(text.size(), text.find_first_not_of(answer_space, from));
 }
 
-// Where the JSON object or array that begins at `begin` ends; nullopt: the text ends before.
-std::optional<std::size_t> json_end(std::string_view text, std::size_t begin) {
-    std::size_t depth = 0;
-    bool in_string = false;
-    for (std::size_t i = begin; i < text.size(); ++i) {
-        const char c = text[i];
-        if (in_string) {
-            if (c == '\\') ++i;
-            in_string = c != '"';
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            ++depth;
-        } else if ((c == '}' || c == ']') && --depth == 0) {
-            return i + 1;
+// Finds the end of a JSON object or array by its structure; numbers, words and escapes are left to the parser. It stops at the first
+// character that JSON cannot have there: where marks follow each other, each is left after a few characters, not after the whole text.
+class JsonScanner {
+public:
+    struct End {
+        ParseEnd kind = ParseEnd::failed;
+        std::size_t place = 0;  // complete: past the value
+    };
+
+    // text: begins with its bracket.
+    static End scan(std::string_view text) { return JsonScanner(text).run(); }
+
+private:
+    enum class Next : std::uint8_t { value, value_or_end, key, key_or_end, colon, comma_or_end };
+
+    explicit JsonScanner(std::string_view text) : text_(text) {}
+
+    End run() {
+        while (true) {
+            at_ = skip_space(text_, at_);
+            if (at_ == text_.size()) return {.kind = ParseEnd::incomplete};
+            if (!step(text_[at_])) return {};
+            if (open_.empty()) return {.kind = ParseEnd::complete, .place = at_};
         }
     }
-    return std::nullopt;
-}
+
+    // False if it cannot come here.
+    bool step(char c) {
+        const bool takes_value = next_ == Next::value || next_ == Next::value_or_end;
+        switch (c) {
+            case '"': return string();
+            case '{':
+            case '[':
+                if (!takes_value) return false;
+                open_ += c;
+                next_ = c == '{' ? Next::key_or_end : Next::value_or_end;
+                break;
+            case '}':
+            case ']':
+                if (open_.empty() || open_.back() != (c == '}' ? '{' : '[')) return false;
+                if (next_ != Next::comma_or_end && next_ != (c == '}' ? Next::key_or_end : Next::value_or_end)) return false;
+                open_.pop_back();
+                next_ = Next::comma_or_end;
+                break;
+            case ',':
+                if (next_ != Next::comma_or_end) return false;
+                next_ = open_.back() == '{' ? Next::key : Next::value;
+                break;
+            case ':':
+                if (next_ != Next::colon) return false;
+                next_ = Next::value;
+                break;
+            default: return takes_value && word();
+        }
+        ++at_;
+        return true;
+    }
+
+    // To its end, or that of the text.
+    bool string() {
+        if (next_ == Next::colon || next_ == Next::comma_or_end) return false;
+        const bool is_key = next_ == Next::key || next_ == Next::key_or_end;
+        for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) {
+            if (text_[at_] == '\\') ++at_;
+        }
+        at_ = std::min(at_ + 1, text_.size());
+        next_ = is_key ? Next::colon : Next::comma_or_end;
+        return true;
+    }
+
+    // A number, true, false or null.
+    bool word() {
+        const std::size_t end = std::min(text_.find_first_not_of("+-.0123456789Eaeflnrstu", at_), text_.size());
+        if (end == at_) return false;
+        at_ = end;
+        next_ = Next::comma_or_end;
+        return true;
+    }
+
+    const std::string_view text_;
+    std::size_t at_ = 0;
+    Next next_ = Next::value;
+    std::string open_;  // brackets
+};
 
 // A reader of one text after its mark.
 class Parser {
@@ -114,14 +179,12 @@ private:
             return std::nullopt;
         }
         if (text_[at_] != bracket) return std::nullopt;
-        const auto end = json_end(text_, at_);
-        if (!end) {
-            waits_ = !final_;
-            return std::nullopt;
-        }
-        auto value = Json::parse(text_.substr(at_, *end - at_));
+        const JsonScanner::End end = JsonScanner::scan(text_.substr(at_));
+        waits_ = end.kind == ParseEnd::incomplete && !final_;
+        if (end.kind != ParseEnd::complete) return std::nullopt;
+        auto value = Json::parse(text_.substr(at_, end.place));
         if (!value) return std::nullopt;
-        at_ = *end;
+        at_ += end.place;
         return std::move(*value);
     }
 

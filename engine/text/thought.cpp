@@ -39,11 +39,13 @@ ThoughtReader::Parts ThoughtReader::finish() {
 }
 
 void ThoughtReader::decide(Parts& parts) {
-    const std::size_t first = held_.find_first_not_of(white_space);
+    const std::size_t first = held_.find_first_not_of(white_space, spaces_);
+    spaces_ = std::min(held_.size(), first);
     if (first == std::string::npos) return;
     const std::string_view written = std::string_view(held_).substr(first);
     if (written.starts_with(marks_.start)) {
         held_.erase(0, first + marks_.start.size());
+        spaces_ = 0;
         state_ = ThoughtState::thinking;
     } else if (!marks_.start.starts_with(written)) {
         state_ = ThoughtState::answering;
@@ -55,15 +57,20 @@ void ThoughtReader::decide(Parts& parts) {
 
 void ThoughtReader::think(Parts& parts) {
     thought_ = true;
-    if (!has_words_) held_.erase(0, std::min(held_.size(), held_.find_first_not_of(white_space)));
-    const std::size_t end = held_.find(marks_.end);
+    if (!has_words_) {
+        held_.erase(0, std::min(held_.size(), held_.find_first_not_of(white_space)));
+        spaces_ = 0;
+    }
+    const std::size_t end = held_.find(marks_.end, spaces_);
     const std::size_t certain = end == std::string::npos ? held_.size() - begun_mark(held_, marks_.end) : end;
     // White space at the end of what is certain may be that before the end mark.
-    const std::size_t words = std::string_view(held_).substr(0, certain).find_last_not_of(white_space) + 1;
+    const std::size_t last = std::string_view(held_).substr(spaces_, certain - spaces_).find_last_not_of(white_space);
+    const std::size_t words = last == std::string_view::npos ? 0 : spaces_ + last + 1;
     has_words_ = has_words_ || words > 0;
     parts.thought += held_.substr(0, words);
     if (end == std::string::npos) {
         held_.erase(0, words);
+        spaces_ = certain - words;
         return;
     }
     held_.erase(0, end + marks_.end.size());

@@ -23,7 +23,7 @@ enum class ThoughtState : std::uint8_t {
 // One thread at a time.
 class ThoughtReader {
 public:
-    // The texts of the marks outlive the reader.
+    // The texts of the marks outlive the reader, and do not begin with white space.
     ThoughtReader(const ThoughtMarks& marks, ThoughtState state) : marks_(marks), state_(state) {}
 
     // Text that became certain, without marks. White space around a thought and before the answer that follows it is left out.
@@ -44,6 +44,7 @@ private:
     ThoughtMarks marks_;
     ThoughtState state_;
     std::string held_;        // not returned yet
+    std::size_t spaces_ = 0;  // of held_: white space at its beginning that need not be looked at again
     bool thought_ = false;    // there was one before the answer
     bool has_words_ = false;  // of the thought or the answer, a character that is not white space was returned
 };

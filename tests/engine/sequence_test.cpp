@@ -49,6 +49,19 @@ struct Drawn {
     Result result;
 };
 
+// A mark's text came before the character that its token left unfinished.
+TEST(Sequence, ShowsASpecialTokenAfterTheUnfinishedCharacterBeforeIt) {
+    const Tokenizer& tokenizer = tests::gpt2_tokenizer();
+    const TokenId mark = *tokenizer.find("<|endoftext|>");
+    const TokenId begun = tokenizer.encode("ꙮ", false)->front();
+    ASSERT_FALSE(schema::is_valid_utf8(tokenizer.token_bytes(begun)));
+    Request request{.id = 1, .prompt = {1}, .drawing = shared({.shown_tokens = {mark}})};
+    request.max_tokens = 3;
+    Sequence sequence(std::move(request), 0, {}, tokenizer);
+    for (const TokenId token : {begun, mark, tokenizer.encode("a", false)->front()}) sequence.accept({.token = token, .logprob = 0.0F});
+    EXPECT_EQ(sequence.take_result().text, "\uFFFD<|endoftext|>a");
+}
+
 TEST(Sequence, KeepsItsPromptOnce) {
     Request request{.id = 1, .prompt = {1, 2, 3}};
     request.max_tokens = 4;

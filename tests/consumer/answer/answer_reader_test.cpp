@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "schema/check.h"
 #include "schema/json.h"
@@ -155,6 +158,43 @@ TEST(AnswerFormats, IdsOfCallsAreTheSameForTheSameJobAndDifferOtherwise) {
     EXPECT_NE(call_id(hermes, "chatcmpl-1", 0, 0), call_id(hermes, "chatcmpl-2", 0, 0));
     EXPECT_EQ(call_id(hermes, "a", 0, 0).size(), 29U);
     EXPECT_EQ(call_id(*call_format_of("mistral", ""), "a", 0, 0).size(), 9U) << "templates of Mistral take no other length";
+}
+
+// What an answer costs grows with its length alone. Each mark looked through all that follows it, so that these took minutes.
+TEST(AnswerReader, AnswersOfManyMarksThatNoCallFollowsAreReadInOnePass) {
+    const auto times = [](const std::string& text, std::size_t count) {
+        std::string repeated;
+        for (std::size_t i = 0; i < count; ++i) repeated += text;
+        return repeated;
+    };
+    constexpr std::size_t count = 300'000;
+    const std::vector<std::pair<std::string, std::string>> cases{{"hermes", "<tool_call>"},
+                                                                 {"hermes", "<tool_call>{"},
+                                                                 {"hermes", "<tool_call>{\"a\":"},
+                                                                 {"hermes", "<tool_call>{\"a\":\""},
+                                                                 {"hermes", "<tool_call>{\"a\":[{},"},
+                                                                 {"mistral", "[TOOL_CALLS][\""},
+                                                                 {"mistral_args", "[TOOL_CALLS]add{"},
+                                                                 {"phi4_mini_json", "functools["},
+                                                                 {"phi4_mini_json", "functools[1, "},
+                                                                 {"phi4_mini_json", "functools"},
+                                                                 {"pythonic", "<|python_tag|>[add(a='"},
+                                                                 {"llama3_json", "<|python_tag|>{\"a\": "}};
+    for (const auto& [format, part] : cases) {
+        const std::string text = "x" + times(part, count);
+        EXPECT_EQ(read(plan_of(format), text, text.size() / 3), "|" + text + "|") << format << ' ' << part;
+    }
+    // A thought of nothing but white space, in small pieces.
+    const std::string space = times(" ", count);
+    EXPECT_EQ(read(plan_of("none", "think"), "<think>a" + space + "</think>b", 2), "a|b|");
+    EXPECT_EQ(read(plan_of("none", "think"), space + "<think>" + space, 2), "||");
+}
+
+// A call is found in a text that a mark begins in vain.
+TEST(AnswerReader, ACallAfterAMarkThatNeverEndedIsFound) {
+    expect_read(plan_of("hermes"),
+                R"(<tool_call>{"name": <tool_call>{"name": "add", "arguments": {"a": 1e5, "b": [-2.5, true, null]}}</tool_call>)",
+                R"(|<tool_call>{"name": |add{"a":1e5,"b":[-2.5,true,null]})");
 }
 
 }  // namespace
