@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/model/config_section.h"
 #include "schema/json.h"
@@ -306,9 +308,14 @@ BlockState read_state(const ModuleTensors& tensors, const CodedModule& module, c
     const auto* const sizes = shape == nullptr ? nullptr : shape->as_array();
     const bool fits = sizes != nullptr && sizes->size() == 2 && (*sizes)[0].as_integer() == module.out_features &&
                       (*sizes)[1].as_integer() == module.in_features;
-    if (!fits || state.size <= 0 || state.size > size_max)
+    if (!fits || state.size <= 0 || state.size > size_max || state.nested_size < 0)
         tensors.fail(tensor,
                      fmt::format("must describe blocks of a weight {}", shape_text(std::vector{module.out_features, module.in_features})));
+    // bitsandbytes finds a block by shifting the place of a weight, so it makes no other sizes, and would read others wrongly.
+    for (const auto& [key, size] : {std::pair("blocksize", state.size), std::pair("nested_blocksize", state.nested_size)}) {
+        if (size != 0 && !std::has_single_bit(static_cast<std::uint64_t>(size)))
+            tensors.fail(tensor, fmt::format("has {} {}; bitsandbytes has powers of two only: quantize the model again", key, size));
+    }
     if (const auto* offset = json->find("nested_offset"); offset != nullptr)
         state.nested_offset = static_cast<float>(offset->as_number().value_or(0.0));
     return state;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -133,6 +134,22 @@ TEST(Quantized, ATensorThatDoesNotFitTheConfigIsNamedWithBothShapes) {
     EXPECT_THAT(with("bits", 8), testing::AllOf(testing::HasSubstr("q_proj.qweight"), testing::HasSubstr("[6, 48]")));
     EXPECT_THAT(with("quant_method", "bitsandbytes"), testing::HasSubstr("load_in_4bit"));
     EXPECT_EQ(with("bits", 4), "accepted");
+}
+
+// bitsandbytes takes such a size for a power of two below it, and the scales that were read here belonged to other weights.
+TEST(Quantized, BlocksOfBitsandbytesAreOfSizesThatItHas) {
+    const tests::GoldenFolder weights(tests::golden_folder() / "quantized" / "bitsandbytes-nf4");
+    const std::filesystem::path file = weights.path() / "model.safetensors";
+    const std::string before = tests::read_whole(file);
+    for (const auto& [from, to, error] :
+         {std::tuple(R"("blocksize": 64)", R"("blocksize": 63)", "has blocksize 63; bitsandbytes has powers of two"),
+          std::tuple(R"("nested_blocksize": 256)", R"("nested_blocksize": 255)", "has nested_blocksize 255;")}) {
+        std::string changed = before;
+        const std::size_t place = changed.find(from);
+        ASSERT_NE(place, std::string::npos);
+        tests::write_text(file, changed.replace(place, std::string_view(from).size(), to));
+        EXPECT_THAT(error_of(weights.path()), testing::HasSubstr(error));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, QuantizedCheckpoint, testing::ValuesIn(tests::golden_names("quantized")), [](const auto& parameter) {
