@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <random>
 
 #include "consumer/answer/call_grammar.h"
@@ -95,10 +96,19 @@ Expected<TokenizedJob, RefusedJob> Preparer::tokenize(schema::Job job, ModelName
     TokenizedJob tokenized;
     tokenized.plan.job = std::move(job);
     tokenized.plan.model = std::move(model);
-    if (auto filled = fill(tokenized); !filled) {
-        return unexpected(RefusedJob{.job = std::move(tokenized.plan.job), .error = std::move(filled.error())});
-    }
+    auto filled = fill_or_refuse(tokenized);
+    if (!filled) return unexpected(RefusedJob{.job = std::move(tokenized.plan.job), .error = std::move(filled.error())});
     return tokenized;
+}
+
+// A job for whose text there is no memory fails alone: what it took is free again.
+Expected<void, JobError> Preparer::fill_or_refuse(TokenizedJob& tokenized) const {
+    try {
+        return fill(tokenized);
+    } catch (const std::bad_alloc&) {
+        return unexpected(error_at(ErrorCode::job_too_large, "",
+                                   "there was no memory for the job's text and tokens: shorten it, or give the worker more memory"));
+    }
 }
 
 Expected<PreparedJob, RefusedJob> Preparer::prepare(schema::Job job, ModelName model) const {
@@ -131,7 +141,7 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
     if (sampling.allowed_token_ids) {
         if (auto valid = encoder_.check_tokens(*sampling.allowed_token_ids, "allowed_token_ids"); !valid) return valid;
     }
-    auto bad_words = bad_words_of(plan.job);
+    auto bad_words = bad_words_of(plan.job.sampling.bad_words);
     if (!bad_words) return unexpected(bad_words.error());
     tokenized.bad_words = std::move(*bad_words);
     if (plan.job.structure) {
@@ -145,6 +155,12 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
         }
         plan.prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
         tokenized.weight += weight_of(plan, prompt);
+    }
+    if (tokenized.grammar != nullptr) {
+        const engine::Grammar::Size size = tokenized.grammar->size();
+        const std::int64_t answers = std::ssize(*prompts) * plan.job.n;
+        tokenized.weight.bytes +=
+            static_cast<std::int64_t>(size.bytes) + answers * (static_cast<std::int64_t>(size.answer_bytes) + answer_growth_bytes);
     }
     tokenized.prompts = std::move(*prompts);
     return {};
@@ -162,6 +178,12 @@ Expected<void, JobError> Preparer::plan_answer(ReplyPlan& plan, const std::strin
     }
     const schema::ToolUse& tools = plan.job.tools;
     if (tools.choice == schema::ToolUse::Choice::none) return {};
+    const bool takes_tools = chat_template_->source().find("tools") != std::string::npos;
+    if (!tools.functions.empty() && tools.choice == schema::ToolUse::Choice::automatic && !takes_tools) {
+        return unexpected(error_at(ErrorCode::unsupported_by_model, "tools",
+                                   "this model's chat template has no place for tools, so the model would not see them; leave 'tools' out, "
+                                   "or set \"tool_choice\": \"none\""));
+    }
     answer.calls = calls_;
     answer.parallel = tools.parallel && !tools.named;
     for (const schema::ToolFunction& function : tools.functions) answer.names.push_back(function.name);
@@ -223,7 +245,6 @@ JobWeight Preparer::weight_of_drawing(const schema::Job& job, const Prompt& prom
     weight.bytes += job.n * repeated * reply_memory_factor;
     // The mask of what may be drawn, of the job and of each sequence.
     if (job.sampling.allowed_token_ids || !job.sampling.bad_words.empty()) weight.bytes += (1 + job.n) * config_.vocabulary / 8;
-    if (job.structure) weight.bytes += grammar_bytes + job.n * answer_bytes;
     return weight;
 }
 
@@ -289,8 +310,17 @@ Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat)
 // To a text, the job may add special tokens, or none; of a prompt that is too long, it may keep the end.
 Expected<std::vector<TokenId>, JobError> Preparer::encode_prompt(const schema::Job& job, std::string_view text, bool adds_special,
                                                                  std::string_view field) const {
-    auto tokens = encoder_.encode(text, job.add_special_tokens.value_or(adds_special), field);
-    if (tokens) keep_end(*tokens, prompt_tokens_max(job));
+    const bool adds = job.add_special_tokens.value_or(adds_special);
+    const auto most = prompt_tokens_max(job);
+    if (adds && most) {  // special tokens stay, as in vLLM: the text between them loses its beginning
+        auto encoding = encoder_.encode_pair(
+            text, std::nullopt, engine::EncodeLimit{.max_tokens = static_cast<std::size_t>(*most), .side = engine::TruncationSide::left},
+            field);
+        if (!encoding) return unexpected(encoding.error());
+        return std::move(encoding->ids);
+    }
+    auto tokens = encoder_.encode(text, adds, field);
+    if (tokens) keep_end(*tokens, most);
     return tokens;
 }
 
@@ -351,9 +381,12 @@ Expected<ChoiceTokens, JobError> Preparer::choice_tokens(const std::vector<std::
 }
 
 // Spelled alone and after a space, as in vLLM.
-Expected<std::vector<std::vector<TokenId>>, JobError> Preparer::bad_words_of(const schema::Job& job) const {
+Expected<std::vector<std::vector<TokenId>>, JobError> Preparer::bad_words_of(const std::vector<std::string>& words) const {
+    if (words.empty()) return std::vector<std::vector<TokenId>>();
+    const std::lock_guard lock(bad_words_mutex_);
+    if (words == last_bad_words_) return last_spellings_;
     std::vector<std::vector<TokenId>> spellings;
-    for (const std::string& word : job.sampling.bad_words) {
+    for (const std::string& word : words) {
         const std::string bare = word.substr(std::min(word.size(), word.find_first_not_of(" \t\r\n")));
         auto alone = encoder_.encode(bare, false, "bad_words");
         if (!alone) return unexpected(alone.error());
@@ -364,6 +397,8 @@ Expected<std::vector<std::vector<TokenId>>, JobError> Preparer::bad_words_of(con
         spellings.push_back(std::move(*alone));
         if (differs) spellings.push_back(std::move(*spaced));
     }
+    last_bad_words_ = words;
+    last_spellings_ = spellings;
     return spellings;
 }
 

@@ -51,7 +51,8 @@ private:
     Expected<std::vector<Prompt>, schema::JobError> texts_of(const schema::Job& job) const;
     Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
     Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;
-    // Adds all that follows from the job and the model in `tokenized`.
+    Expected<void, schema::JobError> fill_or_refuse(TokenizedJob& tokenized) const;
+    // Adds all that follows from the job and the model in `tokenized`. Throws std::bad_alloc.
     Expected<void, schema::JobError> fill(TokenizedJob& tokenized) const;
     // How many tokens the job and the model's defaults let be drawn, whatever there is room for. nullopt: any number.
     std::optional<std::int64_t> tokens_allowed(const schema::Job& job) const;
@@ -65,7 +66,7 @@ private:
     // How the job's answers are read, and its structure if they must call a function.
     Expected<void, schema::JobError> plan_answer(ReplyPlan& plan, const std::string& prompt) const;
     Expected<void, schema::JobError> demand_calls(schema::Job& job) const;
-    Expected<std::vector<std::vector<engine::TokenId>>, schema::JobError> bad_words_of(const schema::Job& job) const;
+    Expected<std::vector<std::vector<engine::TokenId>>, schema::JobError> bad_words_of(const std::vector<std::string>& words) const;
     engine::SharedDrawing drawing_of(const TokenizedJob& tokenized) const;
     std::vector<std::uint32_t> allowed_of(const TokenizedJob& tokenized) const;
     std::optional<engine::Thinking> thinking_of(const ReplyPlan& plan) const;
@@ -92,6 +93,10 @@ private:
     mutable std::mutex choices_mutex_;
     mutable std::vector<std::string> last_choices_;
     mutable ChoiceTokens last_choice_tokens_;
+    // The last list of bad words, for the same reason. Guarded by bad_words_mutex_.
+    mutable std::mutex bad_words_mutex_;
+    mutable std::vector<std::string> last_bad_words_;
+    mutable std::vector<std::vector<engine::TokenId>> last_spellings_;
 };
 
 }  // namespace lorry::consumer

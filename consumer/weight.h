@@ -27,8 +27,7 @@ struct JobWeight {
 inline constexpr std::int64_t request_bytes = 2'048;          // what a request takes besides its tokens
 inline constexpr std::int64_t token_bytes = 16;               // in the request, its sequence, its result and the prefix index
 inline constexpr std::int64_t record_bytes_factor = 4;        // a job's text: the record, its fields, its prompts
-inline constexpr std::int64_t grammar_bytes = 1'000'000;      // what answers must match, compiled
-inline constexpr std::int64_t answer_bytes = 250'000;         // how far one answer has come in it
+inline constexpr std::int64_t answer_growth_bytes = 250'000;  // of what one answer knows of its grammar, from its begin to its end
 inline constexpr std::int64_t fill_token_bytes = 6;           // one token of a text that is repeated with a filled mask
 inline constexpr std::int64_t reply_memory_factor = 10;       // JSON values, and then their text
 inline constexpr std::int64_t reply_logprob_bytes = 24;       // one log-probability in a reply of /v1/completions

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t model_bytes_max = 512;
-constexpr WordLimits stop_limits{.words = 16, .bytes = 1024, .single = true};
-constexpr WordLimits bad_word_limits{.words = 1024, .bytes = 1024};
+constexpr WordLimits stop_limits{.words = 16, .bytes = 1024, .all_bytes = 16 * 1024, .single = true};
+constexpr WordLimits bad_word_limits{.words = 1024, .bytes = 1024, .all_bytes = 16 * 1024};
 constexpr std::size_t stop_ids_max = 1024;
 constexpr std::int64_t fills_max = 100;
 

@@ -174,12 +174,16 @@ Expected<std::vector<std::string>, JobError> read_words(std::string_view field, 
     if (list == nullptr && !(limits.single && value.is_string()))
         return unexpected(wrong_type(field, limits.single ? "a string or an array of strings" : "an array of strings", value));
     std::vector<std::string> words;
+    std::size_t bytes = 0;
     for (const Json& element : list == nullptr ? Json::Array{value} : *list) {
         const auto* word = element.as_string();
         if (word == nullptr)
             return unexpected(wrong_type(field, limits.single ? "a string or an array of strings" : "an array of strings", element));
         if (word->empty() || word->size() > limits.bytes)
             return unexpected(wrong_value(field, element, fmt::format("a text of 1 to {} bytes", limits.bytes)));
+        bytes += word->size();
+        if (bytes > limits.all_bytes)
+            return unexpected(wrong_value(field, value, fmt::format("texts of {} bytes together", limits.all_bytes)));
         words.push_back(*word);
     }
     return words;

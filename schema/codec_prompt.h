@@ -22,9 +22,10 @@ Expected<std::vector<std::int32_t>, JobError> read_token_ids(std::string_view fi
 
 // Strings, none empty.
 struct WordLimits {
-    std::size_t words = 0;  // the most
-    std::size_t bytes = 0;  // of each
-    bool single = false;    // a string alone will do
+    std::size_t words = 0;      // the most
+    std::size_t bytes = 0;      // of each
+    std::size_t all_bytes = 0;  // of all together
+    bool single = false;        // a string alone will do
 };
 Expected<std::vector<std::string>, JobError> read_words(std::string_view field, const Json& value, const WordLimits& limits);
 

@@ -65,7 +65,8 @@ Read schema_of(std::string place, const Json& value) {
 
 Read choices_of(std::string place, const Json& value) {
     const auto* choices = value.as_array();
-    if (choices == nullptr || choices->empty()) return unexpected(wrong_type(place, "a list of at least one string", value));
+    if (choices == nullptr) return unexpected(wrong_type(place, "a list of at least one string", value));
+    if (choices->empty()) return unexpected(invalid(place, fmt::format("field '{}' is empty; give at least one string", place)));
     for (const Json& choice : *choices) {
         const auto* text = choice.as_string();
         if (text == nullptr || text->empty()) return unexpected(wrong_type(place, "a list of strings, none empty", choice));

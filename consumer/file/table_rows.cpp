@@ -143,8 +143,14 @@ Table::Answer Table::answer_of(const Json& entry) const {
     const bool is_whole = finish != nullptr && finish->as_string() != nullptr && *finish->as_string() == "stop";
     const auto object = Json::parse(*text.as_string());
     const bool fits = is_whole && object && object->is_object();
-    if (!fits)
-        answer.error = "the answer was cut off before it matched the schema: raise --max-tokens, or bound the schema's strings and arrays";
+    if (!is_whole) {
+        answer.error =
+            "the answer reached --max-tokens, or the end of the model's context, before it matched the schema: raise --max-tokens, shorten "
+            "the row's text, or bound the schema's strings and arrays";
+    } else if (!fits) {
+        answer.error =
+            fmt::format("the answer is no object that can be read: {}", object ? "it is " + std::string(object->kind()) : object.error());
+    }
     if (!options_.spreads_objects) {
         if (fits) text = *object;
         return answer;

@@ -10,9 +10,6 @@
 namespace lorry::engine {
 namespace {
 
-// A grammar takes some 100 kB; a hostile one up to 8 MB.
-constexpr std::size_t kept_max = 64;
-
 lorry_grammar_kind kind_of(const schema::Structure& structure) {
     switch (structure.kind) {
         case schema::Structure::Kind::json_schema: return structure.compact ? LORRY_GRAMMAR_COMPACT_JSON_SCHEMA : LORRY_GRAMMAR_JSON_SCHEMA;
@@ -29,6 +26,11 @@ lorry_grammar_kind kind_of(const schema::Structure& structure) {
 void Grammar::Free::operator()(lorry_grammar* handle) const { lorry_grammar_free(handle); }
 
 void Grammar::Answer::Free::operator()(lorry_grammar_answer* handle) const { lorry_grammar_answer_free(handle); }
+
+Grammar::Size Grammar::size() const {
+    const lorry_grammar_size size = lorry_grammar_size_of(handle_.get());
+    return {.bytes = size.bytes, .answer_bytes = size.answer_bytes};
+}
 
 Grammar::Answer Grammar::begin() const {
     Answer answer;
@@ -64,46 +66,89 @@ Expected<std::span<const std::uint32_t>, std::string> Grammar::Answer::allowed()
 
 void GrammarCompiler::Free::operator()(lorry_grammar_compiler* handle) const { lorry_grammar_compiler_free(handle); }
 
-GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<TokenId> end_tokens)
-    : tokenizer_(tokenizer), vocabulary_(vocabulary), end_tokens_(std::move(end_tokens)) {}
+GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<TokenId> end_tokens,
+                                 std::size_t kept_bytes_max)
+    : tokenizer_(tokenizer), vocabulary_(vocabulary), end_tokens_(std::move(end_tokens)), kept_bytes_max_(kept_bytes_max) {}
 
 GrammarCompiler::~GrammarCompiler() = default;
 
-Expected<GrammarCompiler::Shared, std::string> GrammarCompiler::compile(const schema::Structure& structure) {
+GrammarCompiler::Result GrammarCompiler::compile(const schema::Structure& structure) {
     const lorry_grammar_kind kind = kind_of(structure);
     std::string key = std::to_string(kind) + structure.text;
-    const std::lock_guard lock(mutex_);
+    std::promise<Result> promise;
+    std::unique_lock lock(mutex_);
     if (const auto place = places_.find(key); place != places_.end()) {
         kept_.splice(kept_.begin(), kept_, place->second);
-        return kept_.front().grammar;
+        const std::shared_future<Result> result = place->second->result;
+        lock.unlock();
+        return result.get();
     }
-    auto compiled = compile_anew(kind, structure.text);
-    if (!compiled) return compiled;
-    if (kept_.size() == kept_max) {
-        places_.erase(kept_.back().key);
-        kept_.pop_back();
+    kept_.push_front({.key = std::move(key), .result = promise.get_future().share()});
+    const auto kept = kept_.begin();
+    places_.emplace(kept->key, kept);
+    ++compilations_;
+    lock.unlock();
+    try {
+        Compiled compiled = compile_anew(kind, structure.text);
+        settle(kept, compiled);
+        promise.set_value(compiled.result);
+        return std::move(compiled.result);
+    } catch (...) {
+        settle(kept, {});
+        promise.set_exception(std::current_exception());
+        throw;
     }
-    kept_.push_front({.key = std::move(key), .grammar = *compiled});
-    places_.emplace(kept_.front().key, kept_.begin());
-    return compiled;
 }
 
-Expected<GrammarCompiler::Shared, std::string> GrammarCompiler::compile_anew(int kind, std::string_view text) {
-    std::string error;
+// Keeps what was compiled, if it will be the same another time, and forgets what was asked for longest ago.
+void GrammarCompiler::settle(std::list<Kept>::iterator kept, const Compiled& compiled) {
+    const std::lock_guard lock(mutex_);
+    if (!compiled.is_final) return forget(kept);
+    kept->bytes = kept->key.size() + sizeof(Kept) + (compiled.result ? (*compiled.result)->size().bytes : compiled.result.error().size());
+    kept_bytes_ += *kept->bytes;
+    for (auto place = kept_.end(); kept_bytes_ > kept_bytes_max_ && place != kept_.begin();) {
+        const auto oldest = std::prev(place);
+        if (oldest->bytes) {
+            forget(oldest);
+        } else {
+            place = oldest;
+        }
+    }
+}
+
+void GrammarCompiler::forget(std::list<Kept>::iterator kept) {
+    kept_bytes_ -= kept->bytes.value_or(0);
+    places_.erase(kept->key);
+    kept_.erase(kept);
+}
+
+GrammarCompiler::Stats GrammarCompiler::stats() const {
+    const std::lock_guard lock(mutex_);
+    return {.compilations = compilations_, .kept = kept_.size(), .kept_bytes = kept_bytes_};
+}
+
+const lorry_grammar_compiler* GrammarCompiler::handle(std::string& error) {
+    const std::lock_guard lock(handle_mutex_);
     if (handle_ == nullptr) {
         lorry_grammar_compiler* handle = nullptr;
         const auto status = lorry_grammar_compiler_new(tokenizer_.handle_.get(), static_cast<std::size_t>(vocabulary_), end_tokens_.data(),
                                                        end_tokens_.size(), &handle, abi::sink_into(error));
-        if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
-        handle_.reset(handle);
+        if (status == LORRY_TEXT_OK) handle_.reset(handle);
     }
+    return handle_.get();
+}
+
+GrammarCompiler::Compiled GrammarCompiler::compile_anew(int kind, std::string_view text) {
+    std::string error;
+    const lorry_grammar_compiler* compiler = handle(error);
+    if (compiler == nullptr) return {.result = unexpected(std::move(error)), .is_final = true};
     lorry_grammar* handle = nullptr;
     const auto status =
-        lorry_grammar_compile(handle_.get(), static_cast<lorry_grammar_kind>(kind), abi::view_of(text), &handle, abi::sink_into(error));
-    if (status != LORRY_TEXT_OK) return unexpected(std::move(error));
+        lorry_grammar_compile(compiler, static_cast<lorry_grammar_kind>(kind), abi::view_of(text), &handle, abi::sink_into(error));
+    if (status != LORRY_TEXT_OK) return {.result = unexpected(std::move(error)), .is_final = status != LORRY_TEXT_NO_THREAD};
     auto grammar = std::make_unique<Grammar>();
     grammar->handle_.reset(handle);
-    return Shared(std::move(grammar));
+    return {.result = Shared(std::move(grammar)), .is_final = true};
 }
 
 }  // namespace lorry::engine

@@ -2,10 +2,13 @@
 // next (llguidance). consumer/preparer.cpp compiles a job's grammar; each sequence (engine/sequence.h) has an answer of its own.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -52,6 +55,12 @@ public:
         std::vector<std::uint32_t> allowed_;
     };
     Answer begin() const;
+    // Measured.
+    struct Size {
+        std::size_t bytes = 0;
+        std::size_t answer_bytes = 0;  // of each answer as it begins
+    };
+    Size size() const;
 
 private:
     friend class GrammarCompiler;
@@ -61,36 +70,62 @@ private:
     std::unique_ptr<lorry_grammar, Free> handle_;
 };
 
-// Compiles grammars for one tokenizer and keeps those that were asked for last: most jobs of a batch ask for the same one. Any number of
-// threads.
+// Compiles grammars for one tokenizer and keeps those that were asked for last, with the errors of those that cannot be compiled: most
+// jobs of a batch ask for the same one. Any number of threads, which compile at the same time; equal ones are compiled once.
 class GrammarCompiler {
 public:
-    // vocabulary: of the model, which draws no other tokens. end_tokens: those that may end an answer. The tokenizer outlives the compiler.
-    GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<TokenId> end_tokens);
+    using Shared = std::shared_ptr<const Grammar>;
+    using Result = Expected<Shared, std::string>;
+
+    // vocabulary: of the model, which draws no other tokens. end_tokens: those that may end an answer. kept_bytes_max: of what is kept,
+    // with its text. The tokenizer outlives the compiler.
+    GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<TokenId> end_tokens,
+                    std::size_t kept_bytes_max = std::size_t{64} << 20);
     ~GrammarCompiler();
 
     // Never null. The error says what is wrong with the structure. The first call takes time for each token of the vocabulary.
-    Expected<std::shared_ptr<const Grammar>, std::string> compile(const schema::Structure& structure);
+    Result compile(const schema::Structure& structure);
+
+    struct Stats {
+        std::uint64_t compilations = 0;  // so far, with those that failed
+        std::size_t kept = 0;            // grammars and errors
+        std::size_t kept_bytes = 0;
+    };
+    Stats stats() const;
 
 private:
-    using Shared = std::shared_ptr<const Grammar>;
     struct Kept {
         std::string key;
-        Shared grammar;
+        std::shared_future<Result> result;
+        std::optional<std::size_t> bytes = {};  // nullopt: it is being compiled
+    };
+    struct Compiled {
+        Result result;
+        bool is_final = false;  // another attempt would end in the same way
     };
     struct Free {
         void operator()(lorry_grammar_compiler* handle) const;
     };
 
-    Expected<Shared, std::string> compile_anew(int kind, std::string_view text);  // kind: a lorry_grammar_kind
+    Compiled compile_anew(int kind, std::string_view text);  // kind: a lorry_grammar_kind
+    void settle(std::list<Kept>::iterator kept, const Compiled& compiled);
+    void forget(std::list<Kept>::iterator kept);
+    // Null, and the reason in `error`, if there is none for this tokenizer.
+    const lorry_grammar_compiler* handle(std::string& error);
 
     const Tokenizer& tokenizer_;
     const std::int64_t vocabulary_;
     const std::vector<TokenId> end_tokens_;
-    std::mutex mutex_;                                      // guards all below
-    std::unique_ptr<lorry_grammar_compiler, Free> handle_;  // null before the first call
-    std::list<Kept> kept_;                                  // the one that was asked for last comes first
+    const std::size_t kept_bytes_max_;
+
+    std::mutex handle_mutex_;
+    std::unique_ptr<lorry_grammar_compiler, Free> handle_;  // null before the first call; guarded by handle_mutex_
+
+    mutable std::mutex mutex_;  // guards all below
+    std::list<Kept> kept_;      // the one that was asked for last comes first
     std::unordered_map<std::string_view, std::list<Kept>::iterator> places_;
+    std::size_t kept_bytes_ = 0;
+    std::uint64_t compilations_ = 0;
 };
 
 }  // namespace lorry::engine

@@ -33,6 +33,12 @@ void lorry_grammar_compiler_free(lorry_grammar_compiler* compiler);
 /* The error says what is wrong with the structure: its syntax, a keyword that is not supported, or that it is too complex. */
 lorry_text_status lorry_grammar_compile(const lorry_grammar_compiler* compiler, lorry_grammar_kind kind, lorry_text_view text,
                                         lorry_grammar** out, lorry_text_sink error);
+/* Measured: what the grammar takes of memory, and what an answer takes as it begins. */
+typedef struct {
+    size_t bytes;
+    size_t answer_bytes;
+} lorry_grammar_size;
+lorry_grammar_size lorry_grammar_size_of(const lorry_grammar* grammar);
 void lorry_grammar_free(lorry_grammar* grammar);
 
 lorry_text_status lorry_grammar_begin(const lorry_grammar* grammar, lorry_grammar_answer** out, lorry_text_sink error);

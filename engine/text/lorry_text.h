@@ -16,7 +16,8 @@
 extern "C" {
 #endif
 
-typedef enum { LORRY_TEXT_OK = 0, LORRY_TEXT_ERROR = 1 } lorry_text_status;
+/* LORRY_TEXT_NO_THREAD: lorry_grammar_compile writes to `error`, too, but the same call may succeed later. */
+typedef enum { LORRY_TEXT_OK = 0, LORRY_TEXT_ERROR = 1, LORRY_TEXT_NO_THREAD = 2 } lorry_text_status;
 
 typedef struct lorry_text_tokenizer lorry_text_tokenizer;
 typedef struct lorry_text_detokenizer lorry_text_detokenizer;

@@ -4,9 +4,14 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <filesystem>
 
 #include "schema/codec.h"
 #include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/labels.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::consumer {
@@ -283,7 +288,7 @@ TEST(Preparer, CallsCannotBeDemandedWithoutAFormatOrOfASchemaThatCannotBeKept) {
         const auto job = prepared_calls(chat_template, members);
         return job ? std::string("none") : schema::text_of(job.error().error) + " @" + job.error().error.param;
     };
-    EXPECT_EQ(refusal("", tools), "none") << "auto: what the model writes is content";
+    EXPECT_THAT(refusal("", tools), testing::HasSubstr("no place for tools")) << "auto";
     EXPECT_THAT(refusal("", tools + required), testing::HasSubstr("unsupported_by_model: this model's chat template shows no format"));
     const auto one = [](const std::string& parameters) {
         return R"("tools":[{"type":"function","function":{"name":"f","parameters":)" + parameters + "}}]";
@@ -386,6 +391,90 @@ TEST(Preparer, ATextThatIsFarTooLongIsRefusedWithoutBeingTokenized) {
     EXPECT_EQ(message_for(101 * 128), "this model takes 100 tokens; a text of 12928 bytes has more: shorten it");
     EXPECT_NE(message_for(101 * 128 - 1).find("the prompt has "), std::string::npos) << "counted";
 }
+
+schema::Job job_of(const std::string& url, const std::string& members) {
+    const std::string line = R"({"custom_id":"a","url":")" + url + R"(","body":{"model":"base",)" + members + "}}";
+    auto job = schema::parse_job({.source = {}, .key = {}, .value = line, .headers = {}, .timestamp = {}}, {});
+    CHECK(job.has_value(), "the test's job is good");
+    return std::move(*job);
+}
+
+// The token that begins a text was cut off with the text's own beginning.
+TEST(Preparer, ATextOfWhichTheEndIsKeptKeepsItsSpecialTokens) {
+    const auto tokenizer = engine::Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/llama2");
+    engine::ModelConfig config;
+    config.vocabulary = static_cast<std::int64_t>(tokenizer.vocabulary_size());
+    const Preparer preparer(tokenizer, std::nullopt, config, {.context_max = 100});
+    const auto tokens_of = [&](const std::string& members) {
+        const auto prepared = preparer.prepare(job_of("/v1/completions", members), {.kind = ModelName::Kind::base});
+        CHECK(prepared.has_value(), "the test's job is good");
+        return prepared->requests.front().prompt;
+    };
+    const std::string text = R"("prompt":"one two three four five")";
+    const auto whole = tokens_of(text);
+    ASSERT_GT(whole.size(), 3U);
+    EXPECT_EQ(tokens_of(text + R"(,"truncate_prompt_tokens":3)"), (std::vector{whole[0], whole[whole.size() - 2], whole.back()}));
+    EXPECT_EQ(tokens_of(text + R"(,"truncate_prompt_tokens":-1)"), whole);
+    const std::vector<engine::TokenId> end{whole[whole.size() - 3], whole[whole.size() - 2], whole.back()};
+    EXPECT_EQ(tokens_of(text + R"(,"truncate_prompt_tokens":3,"add_special_tokens":false)"), end);
+}
+
+TEST(Preparer, ToolsThatTheChatTemplateLeavesOutAreRefused) {
+    const std::string messages = R"("messages":[{"role":"user","content":"q"}],)";
+    const std::string given = R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
+    engine::ModelConfig config;
+    config.vocabulary = 50257;
+    const auto refusal_with = [&](const std::string& text, const std::string& members) {
+        const tests::TempFolder folder;
+        tests::write_text(folder / "chat_template.jinja", text);
+        const Preparer preparer(tests::gpt2_tokenizer(), engine::ChatTemplate::load(folder.path()), config, {.context_max = 100});
+        const auto prepared = preparer.prepare(job_of("/v1/chat/completions", messages + members), {.kind = ModelName::Kind::base});
+        return prepared ? "none" : prepared.error().error.param + ": " + prepared.error().error.message;
+    };
+    const std::string bare = "{{ messages[0].content }}";
+    EXPECT_THAT(refusal_with(bare, given), testing::HasSubstr("tools: this model's chat template has no place for tools"));
+    EXPECT_EQ(refusal_with(bare, given + R"(,"tool_choice":"none")"), "none");
+    EXPECT_EQ(refusal_with(bare + "{{ tools | length }}", given), "none");
+}
+
+// Each grammar weighed 1 MB and each of its answers 250 kB, whatever they take: up to 32 MB.
+TEST(Preparer, AStructureWeighsWhatItsGrammarAndItsAnswersTake) {
+    engine::ModelConfig config;
+    config.vocabulary = 480;
+    config.eos_ids = {93};
+    const Preparer preparer(tests::gpt2_tokenizer(), std::nullopt, config, {.context_max = 100});
+    const auto bytes_of = [&](std::size_t letters, int n) {
+        const std::string regex = R"("prompt":[1],"structured_outputs":{"regex":")" + std::string(letters, 'a') + R"("},"n":)";
+        return preparer.tokenize(job_of("/v1/completions", regex + std::to_string(n)), {.kind = ModelName::Kind::base})->weight.bytes;
+    };
+    EXPECT_LT(bytes_of(5, 1), 1'000'000);
+    EXPECT_GT(bytes_of(10'000, 1), 2'000'000);
+    EXPECT_GT(bytes_of(10'000, 10), bytes_of(10'000, 1) + 9 * 1'000'000);
+}
+
+// The limit of memory is the process's, so it runs in one of its own.
+TEST(Preparer, AJobForWhichThereIsNoMemoryFailsAlone) {
+    engine::ModelConfig config;
+    config.vocabulary = 50257;
+    const Preparer preparer(tests::gpt2_tokenizer(), std::nullopt, config, {.context_max = 100});
+    EXPECT_EXIT(
+        {
+            schema::Job large = job_of("/v1/completions", R"("prompt":[1,2,3])");
+            large.prompt = std::vector<schema::TextPrompt>{std::vector<std::int32_t>(50'000'000, 1)};
+            schema::Job small = job_of("/v1/completions", R"("prompt":[1,2,3])");
+            rlimit limit{};
+            getrlimit(RLIMIT_AS, &limit);
+            limit.rlim_cur = 1;  // what is mapped stays
+            setrlimit(RLIMIT_AS, &limit);
+            const auto refused = preparer.tokenize(std::move(large), {.kind = ModelName::Kind::base});
+            const auto taken = preparer.tokenize(std::move(small), {.kind = ModelName::Kind::base});
+            const bool fails_alone =
+                !refused && refused.error().error.code == schema::ErrorCode::job_too_large && refused.error().job.custom_id == "a" && taken;
+            std::exit(fails_alone ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "");
+}
+const tests::Labelled limits_memory{"Preparer.AJobForWhichThereIsNoMemoryFailsAlone", {tests::Label::not_asan, tests::Label::not_tsan}};
 
 }  // namespace
 }  // namespace lorry::consumer

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <span>
 #include <string>
@@ -214,6 +215,78 @@ TEST(Grammars, ForceTheTokensIntoWhichTheTokenizerDividesAText) {
         EXPECT_EQ(forced.tokens, *tokenizer.encode(text, false));
         EXPECT_TRUE(forced.complete);
     }
+}
+
+schema::Structure regex_of(std::string text) { return {.kind = schema::Structure::Kind::regex, .text = std::move(text)}; }
+
+// Compiled once they took megabytes each, and 64 of them were kept, whatever they took.
+TEST(Grammars, AreKeptUpToAnAmountOfMemoryAndTheOldestLeaveFirst) {
+    constexpr std::size_t kept_bytes_max = 3'000'000;
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end}, kept_bytes_max);
+    const auto large = [](char letter) { return regex_of(std::string(4'000, letter)); };
+    const std::size_t one = (*compiler.compile(large('a')))->size().bytes;
+    ASSERT_GT(one, 500'000U);
+    ASSERT_LT(one, kept_bytes_max);
+    for (const char letter : {'b', 'c', 'd', 'e', 'f', 'g', 'h'}) compiler.compile(large(letter)).value();
+    const GrammarCompiler::Stats stats = compiler.stats();
+    EXPECT_EQ(stats.compilations, 8U);
+    EXPECT_GE(stats.kept_bytes, stats.kept * one / 2);
+    EXPECT_LE(stats.kept_bytes, kept_bytes_max);
+    compiler.compile(large('h')).value();
+    EXPECT_EQ(compiler.stats().compilations, 8U) << "kept";
+    compiler.compile(large('a')).value();
+    EXPECT_EQ(compiler.stats().compilations, 9U) << "forgotten";
+}
+
+TEST(Grammars, ThatCannotBeCompiledFailOnceAndAreRefusedWithTheSameWordsAfterwards) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    const auto error = compiler.compile(regex_of("(a")).error();
+    for (int again = 0; again < 100; ++again) EXPECT_EQ(compiler.compile(regex_of("(a")).error(), error);
+    EXPECT_EQ(compiler.stats().compilations, 1U);
+}
+
+TEST(Grammars, ThatManyThreadsAskForAtOnceAreCompiledOnceEach) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    std::vector<std::future<GrammarCompiler::Shared>> compiled;
+    for (int i = 0; i < 16; ++i) {
+        compiled.push_back(
+            std::async(std::launch::async, [&, i] { return *compiler.compile(regex_of("[a-c]{2}" + std::to_string(i % 4))); }));
+    }
+    std::vector<GrammarCompiler::Shared> grammars;
+    for (auto& each : compiled) grammars.push_back(each.get());
+    EXPECT_EQ(compiler.stats().compilations, 4U);
+    for (std::size_t i = 4; i < grammars.size(); ++i) EXPECT_EQ(grammars[i], grammars[i % 4]);
+}
+
+std::string error_of(schema::Structure::Kind kind, std::string text) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    const auto compiled = compiler.compile({.kind = kind, .text = std::move(text)});
+    return compiled ? "none" : compiled.error();
+}
+
+// Each took hundreds of megabytes, or seconds. A schema of a function was checked by itself, so that many together passed.
+TEST(Grammars, ThatWouldTakeTooMuchMemoryAreRefusedBeforeOrAfterTheyAreCompiled) {
+    using Kind = schema::Structure::Kind;
+    const auto list_of = [](std::size_t count, const std::string& value) {
+        std::string list = value;
+        for (std::size_t i = 1; i < count; ++i) list += "," + value;
+        return list;
+    };
+    EXPECT_EQ(error_of(Kind::regex, std::string(200'000, 'a')),
+              "the regular expression is too long: 200000 bytes; supported are up to 131072");
+    EXPECT_EQ(error_of(Kind::lark, "start: \"" + std::string(200'000, 'a') + '"'),
+              "the grammar is too long: 200009 bytes; supported are up to 131072");
+    EXPECT_EQ(error_of(Kind::choices, "[\"" + std::string(1'100'000, 'a') + "\"]"),
+              "the choices are too long: 1100004 bytes; supported are up to 1048576");
+    EXPECT_EQ(error_of(Kind::json_schema, R"({"enum": [)" + list_of(60'000, "[1]") + "]}"),
+              "it is too large: it has 120001 values; supported are up to 50000");
+    EXPECT_EQ(error_of(Kind::json_schema, R"({"pattern": ")" + std::string(200'000, 'a') + "\"}"),
+              "it is too large: it has 200000 bytes of patterns; supported are up to 131072");
+    EXPECT_THAT(error_of(Kind::json_schema, R"({"const": ")" + std::string(300'000, 'a') + "\"}"),
+                testing::MatchesRegex("it is too large: compiled, it takes [0-9]+ MiB of memory; supported are up to 32"));
+    const std::string schema = R"({"anyOf": [)" + list_of(900, R"({"$ref": "#"})") + "]}";
+    EXPECT_EQ(error_of(Kind::rules, R"({"rules": "start: schema_0 | schema_1\n", "schemas": [)" + list_of(9, schema) + "]}"),
+              "it is too large: it has 5400 references; supported are up to 5000");
 }
 
 INSTANTIATE_TEST_SUITE_P(StepsQueued, GrammarTest, testing::Values(1, 2));

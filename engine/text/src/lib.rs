@@ -12,6 +12,7 @@ mod grammar;
 mod growth;
 mod jinja;
 mod job_json;
+mod memory;
 mod parquet;
 mod settings;
 mod tokenizer;

@@ -364,7 +364,7 @@ TEST(Table, AnswersThatMatchASchemaBecomeColumnsOrObjects) {
     const Table csv = table(true, true, schema);
     EXPECT_EQ(csv.output_header(), "id,text,name,age,tags,result,error\n");
     EXPECT_EQ(csv.output_row("1,a", whole), "1,a,Ada,36,\"[\"\"a\"\"]\",,\n");
-    EXPECT_THAT(csv.output_row("1,a", cut), testing::StartsWith("1,a,,,,\"{\"\"name\"\": \"\"Ad\",\"the answer was cut off"));
+    EXPECT_THAT(csv.output_row("1,a", cut), testing::StartsWith("1,a,,,,\"{\"\"name\"\": \"\"Ad\",\"the answer reached --max-tokens"));
     EXPECT_EQ(csv.output_row("1,a", answer(R"({"age": null})", "stop")), "1,a,,,,,\n");
     const auto columns = csv.added_columns();
     EXPECT_EQ(columns[0].kind, engine::ParquetKind::text);
@@ -375,7 +375,10 @@ TEST(Table, AnswersThatMatchASchemaBecomeColumnsOrObjects) {
               R"({"id":1,"text":"x","result":{"name":"Ada","age":36,"tags":["a"]},"error":null})"
               "\n");
     EXPECT_THAT(lines.output_row(R"({"id":1,"text":"x"})", cut),
-                testing::StartsWith(R"({"id":1,"text":"x","result":"{\"name\": \"Ad","error":"the answer was cut off)"));
+                testing::StartsWith(R"({"id":1,"text":"x","result":"{\"name\": \"Ad","error":"the answer reached --max-tokens)"));
+    EXPECT_THAT(
+        lines.output_row(R"({"id":1,"text":"x"})", answer(R"({"tags":)" + std::string(200, '[') + std::string(200, ']') + "}", "stop")),
+        testing::HasSubstr("the answer is no object that can be read: nested deeper than 100 levels"));
 
     const auto refusal = [&](const char* text) {
         try {

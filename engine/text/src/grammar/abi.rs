@@ -2,12 +2,22 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Compiler, Grammar, Structure};
+use super::{Answer, CompileError, Compiler, Grammar, Structure};
 use crate::abi::{guarded_as, ids_from, Sink, View};
 use crate::tokenizer::Tokenizer;
 
 fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
     guarded_as("the grammar library", error, work)
+}
+
+/// As LORRY_TEXT_NO_THREAD.
+const NO_THREAD: i32 = 2;
+
+/// As lorry_grammar_size.
+#[repr(C)]
+pub struct GrammarSize {
+    bytes: usize,
+    answer_bytes: usize,
 }
 
 /// SAFETY of all functions below: handles come from the matching _new, _compile or _begin function and were not freed; views, ids, words
@@ -34,7 +44,8 @@ pub unsafe extern "C" fn lorry_grammar_compiler_free(compiler: *mut Compiler) {
 
 #[no_mangle]
 pub unsafe extern "C" fn lorry_grammar_compile(compiler: &Compiler, kind: i32, text: View, out: *mut *mut Grammar, error: Sink) -> i32 {
-    guarded(error, || {
+    let mut has_thread = true;
+    let status = guarded(error, || {
         let text = text.text("the structure")?;
         let structure = match kind {
             0 => Structure::JsonSchema { schema: text, compact: false },
@@ -45,9 +56,26 @@ pub unsafe extern "C" fn lorry_grammar_compile(compiler: &Compiler, kind: i32, t
             5 => Structure::Rules(text),
             other => return Err(format!("there is no kind {other} of structures")),
         };
-        *out = Box::into_raw(Box::new(compiler.compile(&structure)?));
+        let grammar = compiler.compile(&structure).map_err(|error| match error {
+            CompileError::Structure(why) => why,
+            CompileError::NoThread(why) => {
+                has_thread = false;
+                format!("no thread could be started: {why}")
+            }
+        })?;
+        *out = Box::into_raw(Box::new(grammar));
         Ok(())
-    })
+    });
+    if has_thread {
+        status
+    } else {
+        NO_THREAD
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_size_of(grammar: &Grammar) -> GrammarSize {
+    GrammarSize { bytes: grammar.bytes, answer_bytes: grammar.answer_bytes }
 }
 
 #[no_mangle]

@@ -13,6 +13,8 @@ use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, Tokeni
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{json, Value};
 
+use self::schema::Size;
+use crate::memory::measured;
 use crate::tokenizer::{Decoding, Tokenizer};
 
 /// The library's own options inside a schema, which a job may not set.
@@ -20,6 +22,13 @@ const OPTIONS_KEY: &str = "x-guidance";
 
 /// For what schema.rs and lark.rs let through; only what is used of it takes memory.
 const STACK_BYTES: usize = 256 << 20;
+
+/// Of a structure's text. What compiles takes up to 300 times as much memory for a while, until it meets one of the library's limits.
+const JSON_BYTES_MAX: usize = 2 << 20;
+const CHOICES_BYTES_MAX: usize = 1 << 20;
+const PATTERN_BYTES_MAX: usize = 128 << 10;
+/// Of a compiled grammar; each answer may take as much.
+const GRAMMAR_BYTES_MAX: usize = 32 << 20;
 
 /// What a job's answer must match. The texts are the job's.
 pub enum Structure<'a> {
@@ -37,16 +46,26 @@ pub enum Structure<'a> {
     Rules(&'a str),
 }
 
-/// Bounds that hold for each grammar of a job, however hostile: every sequence has lexer states of its own, and others wait while the
-/// tokens that may follow are found.
+/// Bounds that hold for each grammar of a job, however hostile: every sequence has lexer states of its own, and others wait while a grammar
+/// is compiled and while the tokens that may follow are found. The library cannot be stopped at an amount of memory, and the process ends
+/// where there is none: symbols and fuel keep a compilation below 200 MB.
 fn limits() -> ParserLimits {
     ParserLimits {
+        initial_lexer_fuel: 400_000,
+        max_grammar_size: 100_000,
         max_lexer_states: 4_000,
         step_lexer_fuel: 50_000,
         step_max_items: 10_000,
         verbose_errors: false,
         ..ParserLimits::default()
     }
+}
+
+pub enum CompileError {
+    /// What is wrong with the structure, as the library says it.
+    Structure(String),
+    /// Another attempt may succeed.
+    NoThread(std::io::Error),
 }
 
 /// Compiles grammars for one tokenizer. Any number of threads may share it.
@@ -64,17 +83,27 @@ impl Compiler {
         Ok(Compiler { factory })
     }
 
-    /// The error says what is wrong with the structure, as the library says it.
-    pub fn compile(&self, structure: &Structure) -> Result<Grammar, String> {
+    pub fn compile(&self, structure: &Structure) -> Result<Grammar, CompileError> {
         // The library recurses along references and rules.
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, || self.compile_here(structure));
-            let thread = thread.map_err(|error| format!("no thread could be started: {error}"))?;
-            thread.join().unwrap_or_else(|_| Err("it is too complex".to_string()))
+            let thread = thread.map_err(CompileError::NoThread)?;
+            thread.join().unwrap_or_else(|_| Err("it is too complex".to_string())).map_err(CompileError::Structure)
         })
     }
 
     fn compile_here(&self, structure: &Structure) -> Result<Grammar, String> {
+        let (start, bytes) = measured(|| self.start_of(structure));
+        let start = start?;
+        if bytes > GRAMMAR_BYTES_MAX {
+            let (megabytes, most) = (bytes >> 20, GRAMMAR_BYTES_MAX >> 20);
+            return Err(format!("it is too large: compiled, it takes {megabytes} MiB of memory; supported are up to {most}"));
+        }
+        let (_, answer_bytes) = measured(|| start.deep_clone());
+        Ok(Grammar { start: Mutex::new(start), bytes, answer_bytes })
+    }
+
+    fn start_of(&self, structure: &Structure) -> Result<Matcher, String> {
         let parser = self.factory.create_parser(grammar_of(structure)?).map_err(message_of)?;
         let mut start = Matcher::new(Ok(parser));
         // The library computes states as it needs them: a grammar that is too complex from the first token on is refused here.
@@ -82,7 +111,7 @@ impl Compiler {
         if start.is_stopped() {
             return Err("only an empty answer would match".to_string());
         }
-        Ok(Grammar { start: Mutex::new(start) })
+        Ok(start)
     }
 }
 
@@ -100,19 +129,32 @@ fn message_of(error: impl std::fmt::Display) -> String {
     }
 }
 
+fn check_size(what: &str, text: &str, most: usize) -> Result<(), String> {
+    if text.len() > most {
+        return Err(format!("{what} too long: {} bytes; supported are up to {most}", text.len()));
+    }
+    Ok(())
+}
+
 fn grammar_of(structure: &Structure) -> Result<TopLevelGrammar, String> {
     match structure {
         Structure::JsonSchema { schema, compact } => {
+            check_size("the schema is", schema, JSON_BYTES_MAX)?;
             let schema: Value = serde_json::from_str(schema).map_err(|error| format!("the schema is not JSON: {error}"))?;
-            Ok(TopLevelGrammar::from_json_schema(prepared(schema, *compact)?))
+            Ok(TopLevelGrammar::from_json_schema(prepared(schema, *compact, &mut Size::default())?))
         }
-        Structure::Regex(regex) => Ok(TopLevelGrammar::from_regex(&pattern::ascii(regex))),
+        Structure::Regex(regex) => {
+            check_size("the regular expression is", regex, PATTERN_BYTES_MAX)?;
+            Ok(TopLevelGrammar::from_regex(&pattern::ascii(regex)))
+        }
         Structure::Choices(choices) => {
+            check_size("the choices are", choices, CHOICES_BYTES_MAX)?;
             let choices: Vec<String> = serde_json::from_str(choices).map_err(|error| format!("the choices are not strings: {error}"))?;
             let escaped: Vec<String> = choices.iter().map(|choice| regex::escape(choice)).collect();
             Ok(TopLevelGrammar::from_regex(&escaped.join("|")))
         }
         Structure::Lark(grammar) => {
+            check_size("the grammar is", grammar, PATTERN_BYTES_MAX)?;
             lark::check(grammar)?;
             Ok(TopLevelGrammar::from_lark(grammar.to_string()))
         }
@@ -121,19 +163,21 @@ fn grammar_of(structure: &Structure) -> Result<TopLevelGrammar, String> {
 }
 
 fn rules_of(text: &str) -> Result<TopLevelGrammar, String> {
+    check_size("the functions' schemas are", text, JSON_BYTES_MAX)?;
     let parts: Value = serde_json::from_str(text).map_err(|error| format!("the rules are not JSON: {error}"))?;
     let (Some(rules), Some(schemas)) = (parts["rules"].as_str(), parts["schemas"].as_array()) else {
         return Err("the rules need the members rules and schemas".to_string());
     };
     let mut lark = rules.to_string();
+    let mut size = Size::default();
     for (index, schema) in schemas.iter().enumerate() {
-        lark.push_str(&format!("schema_{index}: %json {}\n", prepared(schema.clone(), false)?));
+        lark.push_str(&format!("schema_{index}: %json {}\n", prepared(schema.clone(), false, &mut size)?));
     }
     Ok(TopLevelGrammar::from_lark(lark))
 }
 
-/// A schema of the job, checked, with the options that say where white space may be.
-fn prepared(schema: Value, compact: bool) -> Result<Value, String> {
+/// A schema of the job, checked, with the options that say where white space may be. `size`: of the grammar, to which it is added.
+fn prepared(schema: Value, compact: bool, size: &mut Size) -> Result<Value, String> {
     let mut schema = match schema {
         Value::Object(schema) => schema,
         Value::Bool(true) => serde_json::Map::new(),
@@ -142,7 +186,7 @@ fn prepared(schema: Value, compact: bool) -> Result<Value, String> {
     if schema.contains_key(OPTIONS_KEY) {
         return Err(format!("the schema may not have the key {OPTIONS_KEY}"));
     }
-    schema::prepare(&mut schema)?;
+    schema::prepare(&mut schema, size)?;
     let space = if compact { "" } else { " ?" };
     schema.insert(
         OPTIONS_KEY.to_string(),
@@ -154,6 +198,9 @@ fn prepared(schema: Value, compact: bool) -> Result<Value, String> {
 /// A compiled grammar, from which any number of answers begin. Any number of threads may share it.
 pub struct Grammar {
     start: Mutex<Matcher>,
+    /// Measured: of the grammar, and of an answer as it begins.
+    pub bytes: usize,
+    pub answer_bytes: usize,
 }
 
 impl Grammar {

@@ -16,24 +16,51 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// Of one object. The time to compile grows with their square, and any of those that are not required may come next.
 const PROPERTIES_MAX: usize = 2_000;
 const OPTIONAL_MAX: usize = 400;
+/// Of all schemas of a grammar together.
 const REFERENCES_MAX: usize = 5_000;
+const VALUES_MAX: usize = 50_000;
+const PATTERNS_BYTES_MAX: usize = 128 << 10;
 /// A pattern for multiples takes memory for each remainder.
 const MULTIPLE_MAX: u64 = 1_000;
 
+/// Of a grammar: what its schemas have together.
 #[derive(Default)]
-struct Seen {
+pub struct Size {
     references: usize,
+    /// JSON values, with all that they consist of.
+    values: usize,
+    patterns_bytes: usize,
+}
+
+impl Size {
+    fn check(&self) -> Result<(), String> {
+        let counted = [
+            (self.references, REFERENCES_MAX, "references"),
+            (self.values, VALUES_MAX, "values"),
+            (self.patterns_bytes, PATTERNS_BYTES_MAX, "bytes of patterns"),
+        ];
+        match counted.into_iter().find(|(count, most, _)| count > most) {
+            Some((count, most, what)) => Err(format!("it is too large: it has {count} {what}; supported are up to {most}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Of one schema.
+struct Seen<'a> {
+    size: &'a mut Size,
     merges: bool,
     multiples: Vec<u64>,
 }
 
-/// Checks a schema, and makes its patterns those of JSON Schema (pattern.rs). The error says what is not supported.
-pub fn prepare(schema: &mut Object) -> Result<(), String> {
-    let mut seen = Seen::default();
+/// Checks a schema, and makes its patterns those of JSON Schema (pattern.rs). `size`: of its grammar, to which it is added. The error says
+/// what is not supported.
+pub fn prepare(schema: &mut Object, size: &mut Size) -> Result<(), String> {
+    size.values += schema.values().map(count_values).sum::<usize>();
+    size.check()?;
+    let mut seen = Seen { size, merges: false, multiples: Vec::new() };
     prepare_object(schema, true, &mut seen)?;
-    if seen.references > REFERENCES_MAX {
-        return Err(format!("it has {} references; supported are up to {REFERENCES_MAX}", seen.references));
-    }
+    seen.size.check()?;
     // Where schemas are merged, a number may have to be a multiple of several.
     let together = if seen.merges { seen.multiples.iter().copied().fold(1, least_common_multiple) } else { 1 };
     match seen.multiples.into_iter().chain([together]).find(|&multiple| multiple > MULTIPLE_MAX) {
@@ -42,11 +69,19 @@ pub fn prepare(schema: &mut Object) -> Result<(), String> {
     }
 }
 
+fn count_values(value: &Value) -> usize {
+    1 + match value {
+        Value::Object(members) => members.values().map(count_values).sum(),
+        Value::Array(values) => values.iter().map(count_values).sum(),
+        _ => 0,
+    }
+}
+
 fn prepare_object(schema: &mut Object, is_root: bool, seen: &mut Seen) -> Result<(), String> {
     if !is_root && schema.contains_key("$id") {
         return Err("$id within a schema is not supported".to_string());
     }
-    seen.references += usize::from(schema.contains_key("$ref"));
+    seen.size.references += usize::from(schema.contains_key("$ref"));
     seen.merges |= schema.contains_key("allOf") || (schema.contains_key("$ref") && schema.len() > 1);
     check_bounds(schema)?;
     check_properties(schema)?;
@@ -57,8 +92,14 @@ fn prepare_object(schema: &mut Object, is_root: bool, seen: &mut Seen) -> Result
         match value {
             Value::Number(number) => check_exact(key, number.as_f64())?,
             _ if DATA.contains(&key.as_str()) => check_data(key, value)?,
-            Value::String(pattern) if key == "pattern" => *pattern = pattern::in_json(pattern)?,
-            Value::Object(members) if key == "patternProperties" => *members = with_patterns(std::mem::take(members))?,
+            Value::String(pattern) if key == "pattern" => {
+                seen.size.patterns_bytes += pattern.len();
+                *pattern = pattern::in_json(pattern)?;
+            }
+            Value::Object(members) if key == "patternProperties" => {
+                seen.size.patterns_bytes += members.keys().map(String::len).sum::<usize>();
+                *members = with_patterns(std::mem::take(members))?;
+            }
             _ => {}
         }
         let is_named = NAMED.contains(&key.as_str());
