@@ -1,14 +1,18 @@
-// The interface between the gateway and what runs its calls: a call goes in, chunks and one end come back. Implemented by consumer/memory
-// (`lorry up`) and by fakes in tests; called by ops/gateway.
+// The interfaces between the gateway and what is behind it. CallBackend runs calls: a call goes in, chunks and one end come back; it is
+// implemented by consumer/memory (`lorry up`), by consumer/kafka/calls (`lorry serve`) and by fakes in tests. KeyDirectory knows the API
+// keys; it is implemented by consumer/kafka/follow/key_topic.h. Both are called by ops/gateway.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "schema/completion.h"
+#include "schema/key.h"
 
 namespace lorry::consumer {
 
@@ -54,6 +58,15 @@ public:
     virtual std::optional<CallRefusal> submit(Call call, CallListener& listener) = 0;
     // Nobody waits for the call any more. Events that are on their way may still come.
     virtual void cancel(const std::string& id) = 0;
+};
+
+class KeyDirectory {
+public:
+    virtual ~KeyDirectory() = default;
+    // The key of that id, expired and revoked ones as well; nullptr: there is none. Any thread; it must not block.
+    virtual std::shared_ptr<const schema::KeyRecord> find(std::string_view id) const = 0;
+    // Whether all keys are known as they were seconds ago. If not, a key that is found may have been revoked. Any thread.
+    virtual bool is_current() const = 0;
 };
 
 }  // namespace lorry::consumer

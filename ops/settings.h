@@ -280,7 +280,7 @@ public:
              .scope = SettingScope::gateway,
              .value = "true|false",
              .help = "serve whoever reaches the gateway, without keys",
-             .more = "For development: `lorry serve` then listens on this machine alone. Without it, it does not start."});
+             .more = "For development: `lorry serve` then listens on this machine alone. Otherwise callers need keys (`lorry keys`)."});
 
     // Kafka.
     std::string brokers = row(&Settings::brokers, "",

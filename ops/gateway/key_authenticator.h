@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "consumer/key_directory.h"
+#include "consumer/call_backend.h"
 #include "ops/gateway/authenticator.h"
 
 namespace lorry::ops {

@@ -36,7 +36,7 @@ constexpr std::array commands = {
     CommandRow{"up", "serve the OpenAI API on this machine, for trying out",
                "  lorry up --model models/base --adapters models/adapters --port 8000", make_up_command},
     CommandRow{"serve", "serve the OpenAI API over HTTP, for workers that run the calls",
-               "  lorry serve --base-name base --brokers kafka:9092 --insecure-no-keys true", make_serve_command},
+               "  lorry serve --base-name base --brokers kafka:9092 --listen 0.0.0.0:8000", make_serve_command},
     CommandRow{"check-model", "report on a model and its adapters: sizes, memory, problems",
                "  lorry check-model models/base --adapters models/adapters", make_check_model_command},
     CommandRow{"bench", "measure the engine on this machine",

@@ -40,6 +40,8 @@ void log_request(const RequestReport& report) {
     log_event("request", {{"id", report.id},
                           {"method", schema::repair_utf8(report.method)},
                           {"url", report.url},
+                          {"key", report.key},
+                          {"tenant", schema::repair_utf8(report.tenant)},
                           {"status", static_cast<std::int64_t>(report.status)},
                           {"seconds", static_cast<double>(report.took.count()) / 1e6},
                           {"stream", report.is_stream},

@@ -10,10 +10,12 @@
 
 #include "consumer/kafka/calls/kafka_calls.h"
 #include "consumer/kafka/follow/adapter_topic.h"
+#include "consumer/kafka/follow/key_topic.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
 #include "ops/event_log.h"
+#include "ops/gateway/key_authenticator.h"
 #include "ops/kafka_settings.h"
 #include "ops/metrics.h"
 #include "ops/serve/gateway_setup.h"
@@ -37,9 +39,7 @@ std::string base_name_to_serve(const Settings& settings) {
 HostAndPort where_to_listen(const Settings& settings) {
     const auto where = parse_host_and_port(settings.listen);
     if (!where) throw UsageError(fmt::format("--listen {}: write HOST:PORT", settings.listen));
-    if (!settings.insecure_no_keys)
-        throw UsageError(
-            "there are no keys, so whoever reaches this gateway could use it: --insecure-no-keys true serves this machine alone");
+    if (!settings.insecure_no_keys) return *where;
     constexpr std::array own = {"127.0.0.1", "::1", "localhost"};
     if (std::ranges::find(own, where->host) == own.end()) {
         throw UsageError(fmt::format(
@@ -48,6 +48,28 @@ HostAndPort where_to_listen(const Settings& settings) {
     }
     return *where;
 }
+
+// The keys by which callers are known, and the check of them; none with `insecure_no_keys`.
+class Keys {
+public:
+    // Throws like KafkaError where the topic cannot be read, and UsageError if there is no key at all.
+    Keys(const consumer::KafkaConfig& kafka, const std::string& topic, consumer::Clock::time_point deadline) : topic_(kafka, topic) {
+        topic_.wait_until_read(deadline);
+        if (topic_.counters().known == 0) {
+            throw UsageError(
+                fmt::format("the topic {} has no keys, so nobody could call: make one with `lorry keys create`, or "
+                            "--insecure-no-keys true serves this machine alone",
+                            topic));
+        }
+    }
+    void check() const { topic_.check(); }
+    const Authenticator& authenticator() const { return authenticator_; }
+    std::size_t count() const { return topic_.counters().known; }
+
+private:
+    consumer::KeyTopic topic_;
+    KeyAuthenticator authenticator_{topic_, now};
+};
 
 std::int64_t seconds_now() {
     return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -63,7 +85,7 @@ public:
 
 private:
     HttpAnswer health(const consumer::KafkaCalls& calls) const;
-    void wait_for_end(SignalWatcher& signals, const Settings& settings, const consumer::KafkaCalls& calls);
+    void wait_for_end(SignalWatcher& signals, const Settings& settings, const consumer::KafkaCalls& calls, const std::optional<Keys>& keys);
 
     Configuration configuration_;
     std::mutex mutex_;
@@ -78,7 +100,8 @@ HttpAnswer ServeCommand::health(const consumer::KafkaCalls& calls) const {
 }
 
 // Waits for the first signal. Throws if calls can no longer be served.
-void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings, const consumer::KafkaCalls& calls) {
+void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings, const consumer::KafkaCalls& calls,
+                                const std::optional<Keys>& keys) {
     const SignalWatcher::Armed armed(
         signals,
         [&] {
@@ -90,6 +113,7 @@ void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, look_interval, [&] { return is_draining_.load(); })) {
         if (const auto failure = calls.failure()) throw std::runtime_error(*failure);
+        if (keys) keys->check();
     }
 }
 
@@ -105,6 +129,8 @@ ExitCode ServeCommand::run() {
 
     Metrics metrics(program_version(), 0);
     const consumer::Clock::time_point deadline = consumer::Clock::now() + settings.deadline_start;
+    std::optional<Keys> keys;
+    if (!settings.insecure_no_keys) keys.emplace(kafka, topics.keys(), deadline);
     consumer::AdapterTopic adapters(kafka, {.topic = topics.adapters(), .adapters_root = {}, .base_names = {"base", base_name}});
     consumer::KafkaCalls calls(kafka,
                                {.topics = topics,
@@ -117,6 +143,7 @@ ExitCode ServeCommand::run() {
                 .port = where.port,
                 .base_name = base_name,
                 .created = seconds_now(),
+                .authenticator = keys ? &keys->authenticator() : nullptr,
                 .limits = http_limits_of(settings),
                 .adapters = [&] { return adapters.names(); },
                 .health = [&] { return health(calls); },
@@ -137,8 +164,8 @@ ExitCode ServeCommand::run() {
                                   {"prefix", topics.prefix},
                                   {"base", base_name},
                                   {"adapters", static_cast<std::int64_t>(adapters.counters().known)},
-                                  {"keys", "none: this machine alone may send calls"}});
-    wait_for_end(signals, settings, calls);
+                                  {"keys", keys ? show_count(static_cast<std::int64_t>(keys->count())) : "none: for this machine alone"}});
+    wait_for_end(signals, settings, calls, keys);
     // Its events end before the gateway does.
     calls.close(settings.drain_timeout);
     log_event("gateway_stopped", {{"calls", calls.stats().sent}});

@@ -21,7 +21,7 @@ using tests::Program;
 using tests::Served;
 using Clock = std::chrono::steady_clock;
 
-const tests::Labelled all_on_a_real_broker{"*", {tests::Label::real_kafka}};
+const tests::Labelled serve_on_a_real_broker{"*", {tests::Label::real_kafka}};
 
 class RealKafkaServe : public RealKafkaProgram {
 protected:

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "consumer/key_directory.h"
+#include "consumer/call_backend.h"
 
 namespace lorry::tests {
 

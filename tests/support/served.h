@@ -1,6 +1,7 @@
 // `lorry serve` as a process, for tests: started, asked over HTTP, stopped. Used by tests of ops.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -40,9 +41,9 @@ public:
                            fields, body.size(), body);
     }
     static std::string post_stream(const std::string& url, const std::string& body) { return post(url, body, "Connection: close\r\n"); }
-    HttpReply call(const std::string& url, const std::string& body) const {
+    HttpReply call(const std::string& url, const std::string& body, const std::string& fields = "") const {
         HttpClient client(port());
-        client.send(post(url, body));
+        client.send(post(url, body, fields));
         const auto reply = client.receive();
         return reply.value_or(HttpReply{});
     }
@@ -57,8 +58,8 @@ public:
 
 private:
     static std::vector<std::string> command_with(std::vector<std::string> more, const std::string& base_name) {
-        std::vector<std::string> command = {LORRY_PROGRAM,        "serve", "--listen",    "127.0.0.1:0",
-                                            "--insecure-no-keys", "true",  "--base-name", base_name};
+        std::vector<std::string> command = {LORRY_PROGRAM, "serve", "--listen", "127.0.0.1:0", "--base-name", base_name};
+        if (std::ranges::find(more, "--insecure-no-keys") == more.end()) more.insert(more.end(), {"--insecure-no-keys", "true"});
         command.insert(command.end(), more.begin(), more.end());
         return command;
     }

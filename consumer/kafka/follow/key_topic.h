@@ -9,8 +9,8 @@
 #include <mutex>
 #include <string>
 
+#include "consumer/call_backend.h"
 #include "consumer/kafka/config.h"
-#include "consumer/key_directory.h"
 #include "consumer/seams.h"
 
 namespace lorry::consumer {

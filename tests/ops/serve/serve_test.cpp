@@ -16,10 +16,7 @@ using testing::HasSubstr;
 using tests::Program;
 using tests::Served;
 
-TEST(Serve, RefusesToStartWithoutKeysUnlessToldSo) {
-    const Call without = call({"serve", "--base-name", "tiny", "--brokers", "localhost:1"});
-    EXPECT_EQ(without.code, 2);
-    EXPECT_THAT(without.err, AllOf(HasSubstr("there are no keys"), HasSubstr("--insecure-no-keys")));
+TEST(Serve, ListensOnThisMachineAloneWithoutKeys) {
     for (const char* where : {"0.0.0.0:8000", ":8000", "192.168.1.7:8000", "gateway.example:8000"}) {
         const Call far =
             call({"serve", "--base-name", "tiny", "--brokers", "localhost:1", "--insecure-no-keys", "true", "--listen", where});
@@ -85,6 +82,35 @@ TEST_F(ServeOverEmbeddedBroker, AnswersCallsListsModelsAndShowsItsPages) {
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_THAT(ended.err, AllOf(HasSubstr("gateway_stopping"), HasSubstr("gateway_stopped")));
     EXPECT_THAT(ended.err, testing::Not(HasSubstr("w5"))) << "no prompt is logged";
+}
+
+TEST_F(ServeOverEmbeddedBroker, RefusesToStartWithoutKeysAndServesThoseWhoHaveOne) {
+    const tests::ProgramResult none =
+        tests::run_program_of({LORRY_PROGRAM, "serve", "--base-name", "tiny", "--brokers", config.brokers, "--listen", "127.0.0.1:0"});
+    EXPECT_EQ(none.exit_code, 2);
+    EXPECT_THAT(none.err, AllOf(HasSubstr("lorry.keys has no keys"), HasSubstr("lorry keys create"), HasSubstr("--insecure-no-keys")));
+
+    const Call made = call({"keys", "create", "--tenant", "search", "--name", "indexer", "--models", "base", "--brokers", config.brokers});
+    ASSERT_EQ(made.code, 0) << made.err;
+    const std::string key = made.out.substr(0, made.out.find('\n'));
+    Served gateway({"--brokers", config.brokers, "--insecure-no-keys", "false"});
+    const Program running(worker());
+    const std::string body = R"({"model":"base","prompt":"w5 w6","max_tokens":6})";
+    const auto with = [&](const std::string& value) {
+        return gateway.call("/v1/completions", body, "Authorization: Bearer " + value + "\r\n");
+    };
+    EXPECT_EQ(gateway.get("/healthz").status, 200);
+    EXPECT_EQ(gateway.call("/v1/completions", body).status, 401);
+    EXPECT_EQ(with(key.substr(0, key.size() - 1) + (key.ends_with('0') ? "1" : "0")).status, 401);
+    const auto answered = with(key);
+    EXPECT_EQ(answered.status, 200) << answered.body;
+    const std::string id = key.substr(key.find('-') + 1, 16);
+    ASSERT_EQ(call({"keys", "revoke", id, "--brokers", config.brokers}).code, 0);
+    const auto deadline = consumer::Clock::now() + 60s;
+    while (with(key).status != 401 && consumer::Clock::now() < deadline) std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(with(key).status, 401);
+    const auto ended = gateway.stop();
+    EXPECT_THAT(ended.err, AllOf(HasSubstr(R"("tenant":"search")"), HasSubstr(id), testing::Not(HasSubstr(key))));
 }
 
 // Pins: clients waited for brokers that were away, and the gateway had to be started again.

@@ -28,7 +28,7 @@ Json completion(const std::string& content, const std::string& finish = "null") 
 Json usage(int cached) { return Json::parse(fmt::format(R"({{"choices":[],"usage":{{"cached_tokens":{}}}}})", cached)).value(); }
 
 // Sends chunks of attempts through a stream and joins what comes out.
-struct Rig {
+struct StreamRig {
     CallStream stream;
     std::map<std::int64_t, std::int64_t> seq;
     std::string sent;  // "role|Hel|lo|stop"
@@ -54,7 +54,7 @@ struct Rig {
 };
 
 TEST(CallStream, PassesTheChunksOfOneAttempt) {
-    Rig rig;
+    StreamRig rig;
     for (const Json& one : {role(), text("Hel"), text("lo"), chunk(R"({"reasoning":"hm"})"), end(), usage(3)}) rig.take(first, one);
     EXPECT_EQ(rig.sent, "role|Hel|lo|(hm)|stop |usage|");
     EXPECT_TRUE(rig.stream.has(first, 6));
@@ -65,7 +65,7 @@ TEST(CallStream, PassesTheChunksOfOneAttempt) {
 }
 
 TEST(CallStream, TakesAChunkThatComesTwiceOnce) {
-    Rig rig;
+    StreamRig rig;
     rig.take(first, 0, text("a"));
     rig.take(first, 0, text("a"));
     rig.take(first, 1, text("b"));
@@ -73,7 +73,7 @@ TEST(CallStream, TakesAChunkThatComesTwiceOnce) {
 }
 
 TEST(CallStream, GoesOnWhereAnEarlierAttemptStopped) {
-    Rig rig;
+    StreamRig rig;
     for (const Json& one : {role(), text("Hello "), text("wor")}) rig.take(first, one);
     for (const Json& one : {role(), text("Hel"), text("lo world"), text("!"), end()}) rig.take(second, one);
     EXPECT_EQ(rig.sent, "role|Hello |wor|ld|!|stop |") << "cut where the first one stopped";
@@ -81,7 +81,7 @@ TEST(CallStream, GoesOnWhereAnEarlierAttemptStopped) {
 }
 
 TEST(CallStream, GoesOnWithCompletionsAndTheirEnd) {
-    Rig rig;
+    StreamRig rig;
     rig.take(first, completion("one two"));
     for (const Json& one : {completion("one"), completion(" two"), completion(" three"), completion("", R"("length")")})
         rig.take(second, one);
@@ -89,7 +89,7 @@ TEST(CallStream, GoesOnWithCompletionsAndTheirEnd) {
 }
 
 TEST(CallStream, SeesAnotherText) {
-    Rig rig;
+    StreamRig rig;
     rig.take(first, text("Hello"));
     for (const Json& one : {text("Hell"), text("fire"), end()}) rig.take(second, one);
     EXPECT_EQ(rig.sent, "Hello|") << "nothing of the second one";
@@ -99,18 +99,18 @@ TEST(CallStream, SeesAnotherText) {
 }
 
 TEST(CallStream, SeesThatTheAnswerEndsElsewhere) {
-    Rig shorter;
+    StreamRig shorter;
     for (const Json& one : {text("Hello"), text(" world")}) shorter.take(first, one);
     for (const Json& one : {text("Hello"), end()}) shorter.take(second, one);
     EXPECT_TRUE(shorter.stream.differs(second));
-    Rig longer;
+    StreamRig longer;
     for (const Json& one : {text("Hello"), end()}) longer.take(first, one);
     for (const Json& one : {text("Hello"), text(" world")}) longer.take(second, one);
     EXPECT_TRUE(longer.stream.differs(second));
 }
 
 TEST(CallStream, ComparesEachChoiceByItself) {
-    Rig rig;
+    StreamRig rig;
     for (const Json& one : {text("a", 0), text("x", 1), text("b", 0)}) rig.take(first, one);
     for (const Json& one : {text("x", 1), text("y", 1), text("ab", 0), text("c", 0)}) rig.take(second, one);
     EXPECT_EQ(rig.sent, "a|x|b|y|c|");
@@ -118,14 +118,14 @@ TEST(CallStream, ComparesEachChoiceByItself) {
 }
 
 TEST(CallStream, TellsReasoningFromContent) {
-    Rig rig;
+    StreamRig rig;
     rig.take(first, chunk(R"({"reasoning":"a"})"));
     rig.take(second, text("a"));
     EXPECT_TRUE(rig.stream.differs(second));
 }
 
 TEST(CallStream, ComparesCallsOfToolsAsAWhole) {
-    Rig rig;
+    StreamRig rig;
     rig.take(first, chunk(R"({"tool_calls":[{"index":0,"id":"c1"}]})"));
     rig.take(second, chunk(R"({"tool_calls":[{"index":0,"id":"c1"}]})"));
     rig.take(second, chunk(R"({"tool_calls":[{"index":1,"id":"c2"}]})"));
@@ -138,21 +138,21 @@ TEST(CallStream, DoesNotCutATextThatHasLogProbabilities) {
     const auto scored = [](const std::string& content) {
         return chunk(fmt::format(R"({{"content":"{}"}})", content), "null", 0, R"({"content":[]})");
     };
-    Rig equal;
+    StreamRig equal;
     for (const Json& one : {scored("a"), scored("b")}) equal.take(first, one);
     for (const Json& one : {scored("a"), scored("b"), scored("c")}) equal.take(second, one);
     EXPECT_EQ(equal.sent, "a|b|c|");
-    Rig cut;
+    StreamRig cut;
     cut.take(first, scored("a"));
     cut.take(second, scored("ab"));
     EXPECT_TRUE(cut.stream.differs(second));
-    Rig alone;  // some chunks have nothing but log-probabilities
+    StreamRig alone;  // some chunks have nothing but log-probabilities
     alone.take(first, scored(""));
     EXPECT_EQ(alone.sent, "|");
 }
 
 TEST(CallStream, DoesNotCompareUsage) {
-    Rig rig;
+    StreamRig rig;
     for (const Json& one : {text("a"), usage(0)}) rig.take(first, one);
     for (const Json& one : {text("a"), usage(7)}) rig.take(second, one);
     EXPECT_EQ(rig.sent, "a|usage|");
@@ -160,7 +160,7 @@ TEST(CallStream, DoesNotCompareUsage) {
 }
 
 TEST(CallStream, SeesThatAChunkIsMissing) {
-    Rig rig;
+    StreamRig rig;
     rig.take(first, 1, text("b"));
     EXPECT_TRUE(rig.stream.differs(first));
 }
