@@ -29,6 +29,7 @@ struct CallRefusal {
     enum class Kind : std::uint8_t {
         full,         // too many calls wait or run
         unavailable,  // nothing can run it at the moment
+        too_large,    // for what it would be sent over, whenever that is tried
     };
     Kind kind = Kind::full;
     std::chrono::seconds retry_after{1};

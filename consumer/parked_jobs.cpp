@@ -2,17 +2,18 @@
 #include "consumer/parked_jobs.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace lorry::consumer {
 
 void ParkedJobs::push(Awaited awaited, AdmittedJob job) {
-    bytes_ += job.bytes;
+    bytes_[static_cast<std::size_t>(awaited)] += job.bytes;
     queue(awaited).push_back(std::move(job));
 }
 
 void ParkedJobs::push_first(Awaited awaited, AdmittedJob job) {
-    bytes_ += job.bytes;
+    bytes_[static_cast<std::size_t>(awaited)] += job.bytes;
     queue(awaited).push_front(std::move(job));
 }
 
@@ -20,7 +21,7 @@ AdmittedJob ParkedJobs::pop(Awaited awaited) {
     CHECK(!queue(awaited).empty(), "a job waits");
     AdmittedJob next = std::move(queue(awaited).front());
     queue(awaited).pop_front();
-    bytes_ -= next.bytes;
+    bytes_[static_cast<std::size_t>(awaited)] -= next.bytes;
     return next;
 }
 
@@ -30,16 +31,19 @@ std::size_t ParkedJobs::count() const {
     return sum;
 }
 
+std::int64_t ParkedJobs::bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0}); }
+
 void ParkedJobs::drop(const std::vector<PartitionEpoch>& partitions) {
     take_if([&](const AdmittedJob& job) { return is_of(job.job.source, job.epoch, partitions); });
 }
 
 std::vector<AdmittedJob> ParkedJobs::take_if(const std::function<bool(const AdmittedJob&)>& goes) {
     std::vector<AdmittedJob> taken;
-    for (auto& jobs : queues_) {
+    for (std::size_t i = 0; i < awaited_count; ++i) {
+        auto& jobs = queues_[i];
         const auto first = std::stable_partition(jobs.begin(), jobs.end(), [&](const AdmittedJob& job) { return !goes(job); });
         for (auto job = first; job != jobs.end(); ++job) {
-            bytes_ -= job->bytes;
+            bytes_[i] -= job->bytes;
             taken.push_back(std::move(*job));
         }
         jobs.erase(first, jobs.end());

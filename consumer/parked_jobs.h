@@ -32,7 +32,8 @@ public:
 
     std::size_t count(Awaited awaited) const { return queue(awaited).size(); }
     std::size_t count() const;
-    std::int64_t bytes() const { return bytes_; }  // of their records
+    std::int64_t bytes(Awaited awaited) const { return bytes_[static_cast<std::size_t>(awaited)]; }  // of their records
+    std::int64_t bytes() const;
     void drop(const std::vector<PartitionEpoch>& partitions);
     // Takes out all jobs for which `goes` is true.
     std::vector<AdmittedJob> take_if(const std::function<bool(const AdmittedJob&)>& goes);
@@ -42,7 +43,7 @@ private:
     const std::deque<AdmittedJob>& queue(Awaited awaited) const { return queues_[static_cast<std::size_t>(awaited)]; }
 
     std::array<std::deque<AdmittedJob>, awaited_count> queues_;
-    std::int64_t bytes_ = 0;
+    std::array<std::int64_t, awaited_count> bytes_{};
 };
 
 }  // namespace lorry::consumer

@@ -148,7 +148,10 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
     while (!stop && !failed) {
         retry_parked();
         if (parts.source.exhausted() && jobs_in_flight.total() == 0) break;
-        const bool may_park = parked.count() < parked_share_max * options.in_flight_max && parked.bytes() < limits.bytes / 2;
+        // Calls that wait have limits of their own.
+        const std::size_t jobs_parked = parked.count() - parked.count(Awaited::for_a_call);
+        const std::int64_t bytes_parked = parked.bytes() - parked.bytes(Awaited::for_a_call);
+        const bool may_park = jobs_parked < parked_share_max * options.in_flight_max && bytes_parked < limits.bytes / 2;
         const bool has_bytes = !jobs_in_flight.taken().exceeds(limits.all());  // refused records may take more
         const std::size_t wanted = may_park && has_bytes ? std::min(room(), polled_max) : 0;
         parts.source.allow_calls(has_bytes ? std::min(room_for_calls(), polled_max) : 0);
@@ -173,7 +176,7 @@ std::size_t Pipeline::State::room() const { return is_full ? 0 : options.in_flig
 
 std::size_t Pipeline::State::room_for_calls() const {
     const std::size_t waiting = parked.count(Awaited::for_a_call);
-    if (waiting >= parked_share_max * options.calls_in_flight_max) return 0;
+    if (waiting >= parked_share_max * options.calls_in_flight_max || parked.bytes(Awaited::for_a_call) >= limits.bytes / 8) return 0;
     return options.calls_in_flight_max - std::min(options.calls_in_flight_max, jobs_in_flight.calls() - waiting);
 }
 
@@ -297,8 +300,10 @@ std::optional<Awaited> Pipeline::State::lacks(const AdmittedJob& admitted, std::
 // What a job lacks. Large jobs begin in the order in which they came. Calls have places as long as they are read.
 std::optional<Awaited> Pipeline::State::lacks(const schema::Source& source, const JobWeight& weight, std::optional<Awaited> from) {
     if (parts.source.is_call(source)) {
-        const bool has_room = jobs_in_flight.room_for(weight, true) == JobsInFlight::Room::free;
-        return has_room ? std::nullopt : std::optional(Awaited::for_a_call);
+        if (jobs_in_flight.room_for(weight, true) == JobsInFlight::Room::free) return std::nullopt;
+        // What is kept for calls is not enough for it, so no job may take what others give back.
+        if (weight.exceeds(limits.kept_for_calls())) is_full = true;
+        return Awaited::for_a_call;
     }
     if (is_full || working() > options.in_flight_max) return Awaited::room;
     const bool large = weight.exceeds(limits.large());

@@ -35,9 +35,14 @@ InFlightLimits InFlightLimits::of(std::int64_t tokens, std::int64_t bytes, const
 
 JobWeight InFlightLimits::all() const { return {.requests = unlimited, .rows = unlimited, .tokens = tokens, .bytes = bytes}; }
 
+JobWeight InFlightLimits::kept_for_calls() const {
+    return {.requests = unlimited, .rows = unlimited, .tokens = tokens / large_share, .bytes = bytes / large_share};
+}
+
 JobWeight InFlightLimits::but_calls() const {
     JobWeight most = all();
-    if (keeps_room_for_calls) most -= {.requests = 0, .rows = 0, .tokens = tokens / large_share, .bytes = bytes / large_share};
+    const JobWeight kept = kept_for_calls();
+    if (keeps_room_for_calls) most -= {.requests = 0, .rows = 0, .tokens = kept.tokens, .bytes = kept.bytes};
     return most;
 }
 

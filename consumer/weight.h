@@ -44,7 +44,9 @@ struct InFlightLimits {
 
     static InFlightLimits of(std::int64_t tokens, std::int64_t bytes, const engine::EngineOptions& engine);
     JobWeight all() const;
-    // What jobs that are not calls may take together: all, or all but an eighth, which is kept for calls.
+    // An eighth of the tokens and bytes, which is kept for calls.
+    JobWeight kept_for_calls() const;
+    // What jobs that are not calls may take together: all, or all but what is kept.
     JobWeight but_calls() const;
     // The heaviest job that is taken: half of what all may take. Large jobs together may take this, too, so that others keep the rest.
     JobWeight heaviest() const;

@@ -204,12 +204,12 @@ void Engine::Implementation::finish_complete(StepOutput& output) {
 void Engine::Implementation::tend_adapters(StepOutput& output) {
     adapters.poll(options.lend_blocks && !running.empty());
     if (const auto homeless = adapters.needs_room(); homeless && !waiting.waits_for(*homeless)) adapters.give_up_room();
-    std::int64_t ahead = 0;
+    std::set<std::string> ahead;
     std::set<std::string> failed;
     for (const WaitingQueue::Turns* const turns : {&waiting.calls(), &waiting.firsts()}) {
         for (const WaitingEntry* first : *turns) {
-            if (ahead == options.prefetch_max) break;
-            if (first->adapter.empty()) continue;
+            if (std::ssize(ahead) == options.prefetch_max) break;
+            if (first->adapter.empty() || ahead.contains(first->adapter)) continue;
             const AdapterCache::State state = adapters.state(first->adapter);
             if (state == AdapterCache::State::ready || state == AdapterCache::State::retrying) continue;
             if (state == AdapterCache::State::failed) {
@@ -217,7 +217,7 @@ void Engine::Implementation::tend_adapters(StepOutput& output) {
                 continue;
             }
             adapters.prefetch(*at(first->id).request().adapter);
-            ++ahead;
+            ahead.insert(first->adapter);
         }
     }
     for (const std::string& hash : failed) fail_waiting(hash, adapters.failure(hash), output);

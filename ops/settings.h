@@ -282,6 +282,13 @@ public:
              .help = "serve whoever reaches the gateway, without keys",
              .more = "For development: `lorry serve` then listens on this machine alone. Otherwise callers need keys (`lorry keys`)."});
 
+    std::int64_t gateways = row(&Settings::gateways, 1,
+                                {.key = "gateways",
+                                 .scope = SettingScope::gateway,
+                                 .value = "N",
+                                 .minimum = 1,
+                                 .help = "how many gateways run side by side: each gives this part of the limits of a key"});
+
     // Kafka.
     std::string brokers = row(&Settings::brokers, "",
                               {.key = "brokers",

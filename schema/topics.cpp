@@ -89,18 +89,16 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
           fmt::format("--transactional-id '{}/{}/' --resource-pattern-type prefixed", topics.prefix, principals.group));
 
     allow(principals.gateway, {"Write", "Describe"}, on({topics.calls(), topics.control()}));
-    allow(principals.gateway, {"Read", "Describe"}, on({topics.results(), topics.chunks(), topics.adapters()}));
+    allow(principals.gateway, {"Read", "Describe"}, on({topics.results(), topics.chunks(), topics.adapters(), topics.keys()}));
 
     // A reader counts the jobs of a batch.
     allow(principals.reader, {"Read", "Describe"},
           on({topics.jobs(), topics.results(), topics.chunks(), topics.status(), topics.dlq(), topics.adapters()}));
     allow(principals.reader, {"Read", "Describe"}, fmt::format("--group '{}-' --resource-pattern-type prefixed", topics.prefix));
 
-    allow(principals.gateway, {"Read", "Describe"}, on({topics.keys()}));
-
     allow(principals.administrator, {"Read", "Write", "Describe"}, on({topics.adapters(), topics.keys()}));
     // Reads and sets the workers' offsets, which requires the right to read the topics that they belong to.
-    allow(principals.administrator, {"Read", "Describe"}, on({topics.jobs()}));
+    allow(principals.administrator, {"Read", "Describe"}, on({topics.jobs(), topics.calls()}));
     allow(principals.administrator, {"Describe"}, on({topics.results(), topics.dlq()}));  // for a replay: where they end
     // Records that are given up become dead letters, in a transaction whose id is prefix/group.
     allow(principals.administrator, {"Write"}, on({topics.dlq()}));

@@ -163,10 +163,8 @@ void check_more_tokens(const RunTrait* was, const RunTrait* is) {
     };
     const auto now = number_of(is);
     const auto then = number_of(was);
-    if (!now || (then && *now <= *then)) {
-        throw ResumeRefused(
-            fmt::format("--retry-cut needs a larger --max-tokens than the run had ({})", was == nullptr ? "none" : was->value));
-    }
+    if (!then) throw ResumeRefused("--retry-cut is for runs with --max-tokens, and this one had none");
+    if (!now || *now <= *then) throw ResumeRefused(fmt::format("--retry-cut needs a larger --max-tokens than the run had ({})", *then));
 }
 
 }  // namespace

@@ -116,6 +116,8 @@ private:
         const schema::NewKey drawn = schema::draw_key();
         key.id = drawn.id;
         key.hash = schema::sha256_of(drawn.text);
+        // What gateways would refuse is not written.
+        if (const auto read = schema::parse_key(schema::encode_key(key)); !read) throw UsageError(read.error());
         consumer::write_keys(kafka_config_of(settings), topics_of(settings).keys(), {key});
         if (json_) {
             schema::Json object = schema::Json::parse(schema::describe_key(key)).value();

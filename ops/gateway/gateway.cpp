@@ -24,11 +24,6 @@ constexpr unsigned client_gone_status = 499;  // in reports, as nginx writes it
 constexpr const char* json_type = "application/json";
 constexpr const char* stream_type = "text/event-stream; charset=utf-8";
 
-std::string random_prefix() {
-    std::random_device random;
-    return fmt::format("{:08x}{:08x}", random(), random());
-}
-
 std::string event_of(std::string_view data) { return fmt::format("data: {}\n\n", data); }
 
 HttpAnswer answer_of(const schema::JobError& error) {
@@ -46,6 +41,7 @@ HttpAnswer answer_of(const consumer::CallRefusal& refusal) {
             return with_retry(gateway_error(429, "too many calls wait or run: send this one again later"), refusal.retry_after);
         case consumer::CallRefusal::Kind::unavailable:
             return with_retry(gateway_error(503, "nothing can run this call at the moment: send it again later"), refusal.retry_after);
+        case consumer::CallRefusal::Kind::too_large: return gateway_error(413, "the call is larger than the brokers take: send less");
     }
     CHECK(false, "each kind of refusal has an answer");
 }
@@ -113,7 +109,6 @@ std::string url_of(const HttpRequest& request) {
 Gateway::Gateway(Options options, consumer::CallBackend& backend)
     : options_(std::move(options)),
       backend_(backend),
-      id_prefix_(random_prefix()),
       server_({.host = options_.host, .port = options_.port, .handler = *this, .limits = options_.limits}),
       readers_({.bytes_max = options_.limits.bodies_bytes, .read = options_.read_body}) {
     server_.start();
@@ -121,7 +116,8 @@ Gateway::Gateway(Options options, consumer::CallBackend& backend)
 
 Gateway::~Gateway() { server_.stop(); }
 
-std::string Gateway::next_id() { return fmt::format("call-{}-{}", id_prefix_, ++last_id_); }
+// Nobody can guess it: who may write jobs could otherwise name one like another client's call, and so send that client chunks.
+std::string Gateway::next_id() { return fmt::format("call-{:08x}{:08x}{:08x}{:08x}", random_(), random_(), random_(), random_()); }
 
 std::optional<HttpAnswer> Gateway::refuse(const HttpRequest& request) {
     auto fault = find_fault(request);
@@ -232,7 +228,7 @@ void Gateway::start_call(HttpRequestId request, RequestReport report, Caller cal
                                                             .caller = std::move(caller),
                                                             .begin = now,
                                                             .tokens_seen = std::ssize(body) / bytes_per_token});
-    CHECK(is_new, "ids are counted");
+    CHECK(is_new, "ids of 128 random bits differ");
     call_of_.emplace(request, id);
     if (body.size() <= quick_body_bytes) return submit(id, url, options_.read_body(body));
     const bool is_taken = readers_.read(std::move(body), [this, id, url](const BodyReaders::Body& read) {

@@ -1,5 +1,5 @@
 // The OpenAI API over HTTP: checks requests and who sends them, hands calls to a CallBackend, and answers with what comes back, whole or as
-// an event stream. Knows neither Kafka nor the engine. Made by `lorry up`.
+// an event stream. Knows neither Kafka nor the engine. Made by `lorry up` and `lorry serve`.
 //
 // All state belongs to the network's thread, which HttpServer runs; the backend's events, and large bodies once they are parsed, are passed
 // to it.
@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -41,7 +42,7 @@ struct RequestReport {
 class Gateway final : HttpHandler, consumer::CallListener {
 public:
     struct Options {
-        std::string host;          // to listen on; also a name that requests may give
+        std::string host;          // to listen on; without an authenticator also a name that requests may give
         std::uint16_t port = 0;    // 0: any free one
         std::string base_name;     // of the base model
         std::int64_t created = 0;  // of the models, in seconds since the epoch
@@ -104,8 +105,7 @@ private:
 
     const Options options_;
     consumer::CallBackend& backend_;
-    const std::string id_prefix_;  // differs from that of any other process
-    std::uint64_t last_id_ = 0;
+    std::random_device random_;
     CallLimits limits_;
     OpenCalls calls_;                                         // by id
     std::unordered_map<HttpRequestId, std::string> call_of_;  // by request

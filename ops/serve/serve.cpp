@@ -71,6 +71,18 @@ private:
     KeyAuthenticator authenticator_{topic_, now};
 };
 
+// Ends the events of calls before the gateway that hears of them, however serving ends.
+class Closing {
+public:
+    explicit Closing(consumer::KafkaCalls& calls) : calls_(calls) {}
+    ~Closing() { calls_.close(std::chrono::milliseconds(0)); }
+    Closing(const Closing&) = delete;
+    Closing& operator=(const Closing&) = delete;
+
+private:
+    consumer::KafkaCalls& calls_;
+};
+
 std::int64_t seconds_now() {
     return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -85,7 +97,13 @@ public:
 
 private:
     HttpAnswer health(const consumer::KafkaCalls& calls) const;
-    void wait_for_end(SignalWatcher& signals, const Settings& settings, const consumer::KafkaCalls& calls, const std::optional<Keys>& keys);
+    // What may fail while calls are served.
+    struct Served {
+        const consumer::KafkaCalls& calls;
+        const consumer::AdapterTopic& adapters;
+        const std::optional<Keys>& keys;
+    };
+    void wait_for_end(SignalWatcher& signals, const Settings& settings, const Served& served);
 
     Configuration configuration_;
     std::mutex mutex_;
@@ -100,8 +118,7 @@ HttpAnswer ServeCommand::health(const consumer::KafkaCalls& calls) const {
 }
 
 // Waits for the first signal. Throws if calls can no longer be served.
-void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings, const consumer::KafkaCalls& calls,
-                                const std::optional<Keys>& keys) {
+void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings, const Served& served) {
     const SignalWatcher::Armed armed(
         signals,
         [&] {
@@ -112,8 +129,9 @@ void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings
         settings.drain_timeout + closing_patience);
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, look_interval, [&] { return is_draining_.load(); })) {
-        if (const auto failure = calls.failure()) throw std::runtime_error(*failure);
-        if (keys) keys->check();
+        if (const auto failure = served.calls.failure()) throw std::runtime_error(*failure);
+        served.adapters.check();
+        if (served.keys) served.keys->check();
     }
 }
 
@@ -158,6 +176,8 @@ ExitCode ServeCommand::run() {
                         log_request(report);
                     }},
                calls, "--listen");
+    const Closing closing(calls);
+    gateway->set_share(1.0 / static_cast<double>(settings.gateways));
     log_event("gateway_started", {{"address", fmt::format("http://{}:{}/v1", where.host, gateway->port())},
                                   {"port", gateway->port()},
                                   {"brokers", kafka.brokers},
@@ -165,8 +185,7 @@ ExitCode ServeCommand::run() {
                                   {"base", base_name},
                                   {"adapters", static_cast<std::int64_t>(adapters.counters().known)},
                                   {"keys", keys ? show_count(static_cast<std::int64_t>(keys->count())) : "none: for this machine alone"}});
-    wait_for_end(signals, settings, calls, keys);
-    // Its events end before the gateway does.
+    wait_for_end(signals, settings, {.calls = calls, .adapters = adapters, .keys = keys});
     calls.close(settings.drain_timeout);
     log_event("gateway_stopped", {{"calls", calls.stats().sent}});
     return ExitCode::done;

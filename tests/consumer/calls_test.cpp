@@ -52,6 +52,19 @@ TEST(CallsInThePipeline, AnEighthOfTheTokensIsKeptForThem) {
     EXPECT_LE(rig.place_of("call"), 4);
 }
 
+// Pins: jobs took what others gave back, so that a call that needs more than is kept for calls waited for the end of the backlog.
+TEST(CallsInThePipeline, OneThatNeedsMoreThanIsKeptGetsItsRoomBeforeJobsThatCome) {
+    CallsRig rig;
+    rig.options.in_flight_max = 100;
+    rig.options.in_flight.tokens = 1'600;
+    rig.note_ends();
+    for (int i = 0; i < 60; ++i) rig.source.add(long_job(i));
+    rig.source.after(13, [&](RevocationHandler&) { rig.source.add_call(job("call", R"(,"max_tokens":400,"ignore_eos":true)")); });
+    rig.run();
+    EXPECT_EQ(rig.sink.committed.size(), 61U);
+    EXPECT_LT(rig.place_of("call"), 40);
+}
+
 // Pins: the result of a call waited for the commit interval.
 TEST(CallsInThePipeline, TheResultOfOneIsCommittedAtOnce) {
     CallsRig rig;

@@ -24,6 +24,8 @@ TEST(ParkedJobs, ComeBackInOrderAndTheFirstKeepsItsTurn) {
     EXPECT_EQ(parked.count(Awaited::room), 0U);
     EXPECT_EQ(parked.count(), 1U);
     EXPECT_EQ(parked.bytes(), 30);
+    EXPECT_EQ(parked.bytes(Awaited::name), 30);
+    EXPECT_EQ(parked.bytes(Awaited::room), 0);
 }
 
 TEST(ParkedJobs, GoWithTheirPartition) {

@@ -128,6 +128,8 @@ TEST_F(RealKafkaRights, EachUserCanDoItsPartWithTheRightsThatArePrintedAndNoWork
         reset = call(as("administrator", {"offsets", "reset", "--group", group, "--to", "1h", "--replay", "--dry-run"}));
     } while (reset.code != 0 && reset.err.find("has members") != std::string::npos && Clock::now() < deadline);
     EXPECT_EQ(reset.code, 0) << reset.err;
+    const Call calls = call(as("administrator", {"offsets", "--calls", "--group", group, "--json"}));
+    EXPECT_EQ(calls.code, 0) << calls.err;
     // No user can use another user's rights.
     EXPECT_EQ(call(as("reader", {"submit", jobs})).code, 1);
     EXPECT_EQ(call(as("producer", {"offsets", "--group", group})).code, 1);

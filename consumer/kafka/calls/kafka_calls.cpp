@@ -76,7 +76,8 @@ bool is_success(const CallEnd& end) {
 struct OpenCall {
     CallListener& listener;
     std::optional<schema::Source> place = {};  // once the brokers have taken it
-    bool is_cancelled = false;                 // before it had a place
+    bool is_sent = false;                      // the brokers have it, although it may not be known where
+    bool is_cancelled = false;                 // before it was sent
     CallStream stream = {};
     std::size_t attempts = 0;
     std::int64_t last_attempt = 0;
@@ -140,8 +141,9 @@ KafkaCalls::State::State(const KafkaConfig& the_config, Options the_options)
       producer(
           the_config, KafkaConnection::Kind::producer, producer_settings_of(options),
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_dr_msg_cb(conf, on_report); }, this),
-      // From before the first call on, so that no result is missed.
-      reader(the_config, {.topics = {options.topics.results(), options.topics.chunks()}, .start = RecordReader::End{}}) {
+      // From before the first call on, so that no result is missed. A batch that cannot be read must not hold up those behind it.
+      reader(the_config,
+             {.topics = {options.topics.results(), options.topics.chunks()}, .start = RecordReader::End{}, .passes_unreadable = true}) {
     partitions = producer.required_partition_count(options.topics.calls());
     producer.required_partition_count(options.topics.control());
     topic_id = producer.topic_id(options.topics.calls());
@@ -171,6 +173,10 @@ void KafkaCalls::State::report(std::uint64_t tag, rd_kafka_resp_err_t error, std
     }
     const auto call = open.find(sent.mapped());
     if (call == open.end()) return;
+    if (error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) {
+        ++counts.unsent;
+        return end(call, failed(schema::ErrorCode::payload_too_large, "the call is larger than the brokers take: send less"));
+    }
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
         ++counts.unsent;
         if (producer.complaints().note(rd_kafka_err2str(error))) {
@@ -178,6 +184,7 @@ void KafkaCalls::State::report(std::uint64_t tag, rd_kafka_resp_err_t error, std
         }
         return end(call, unavailable);
     }
+    call->second.is_sent = true;
     if (offset >= 0) call->second.place = {.topic = options.topics.calls(), .partition = partition, .offset = offset};
     if (!call->second.is_cancelled) return;
     if (call->second.place) send_cancel(call->first, *call->second.place);
@@ -322,6 +329,7 @@ std::optional<CallRefusal> KafkaCalls::submit(Call call, CallListener& listener)
                                                          .headers = headers,
                                                          .tag = tag});
     if (error == RD_KAFKA_RESP_ERR__QUEUE_FULL) return refuse(CallRefusal{});
+    if (error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) return refuse({.kind = CallRefusal::Kind::too_large});
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
         log_warning("{}: a call was not taken: {}", state.options.topics.calls(), explain(error, state.options.topics.calls()));
         return refuse(unavailable);
@@ -340,8 +348,8 @@ void KafkaCalls::cancel(const std::string& id) {
     const auto call = state.open.find(id);
     if (call == state.open.end() || std::exchange(call->second.is_cancelled, true)) return;
     ++state.counts.cancelled;
-    if (!call->second.place) return;  // report() goes on
-    state.send_cancel(id, *call->second.place);
+    if (!call->second.is_sent) return;  // report() goes on
+    if (call->second.place) state.send_cancel(id, *call->second.place);
     state.open.erase(call);
     state.changed.notify_all();
 }

@@ -51,6 +51,8 @@ AdapterTopic::~AdapterTopic() = default;
 
 void AdapterTopic::wait_until_read(Clock::time_point deadline) { follower_->wait_until_read(deadline); }
 
+void AdapterTopic::check() const { follower_->check(); }
+
 void AdapterTopic::apply(const schema::JobRecord& record) {
     const std::scoped_lock lock(mutex_);
     if (!take(record)) ++counters_.refused;

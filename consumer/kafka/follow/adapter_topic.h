@@ -43,6 +43,8 @@ public:
 
     // Call before admitting jobs. Throws KafkaError at the deadline.
     void wait_until_read(Clock::time_point deadline);
+    // Throws the exception that ended the follower, if any.
+    void check() const;
 
     ModelName resolve(std::string_view model, Clock::time_point polled) const override;
     std::vector<std::string> names() const override;
