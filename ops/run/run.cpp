@@ -283,7 +283,7 @@ ExitCode RunCommand::run_dry(consumer::FileSource& source, const AdapterFolders&
 ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, const consumer::Table* table, RunOutput output,
                           const Settings& settings, SignalWatcher& signals) const {
     const std::int64_t done_before = output.done.size();
-    if (output.retried > 0) std::cerr << fmt::format("running {} again\n", show_count(output.retried, "job"));
+    if (output.retried > 0) std::cerr << fmt::format("running {} again\n", show_count(output.retried, retried_.cut ? "job" : "failed job"));
     if (done_before > 0) {
         std::cerr << fmt::format("resuming: {} of {} jobs are already in {}\n", show_count(done_before), show_count(summary_->records),
                                  output_);

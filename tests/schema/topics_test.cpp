@@ -52,13 +52,14 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
     EXPECT_THAT(lines,
                 Contains(start + "'User:gateway' --operation Write --operation Describe --topic 'tiny.calls' --topic 'tiny.control'"));
     EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Describe --topic 'tiny.results' --topic "
-                                        "'tiny.chunks' --topic 'tiny.adapters'"));
+                                        "'tiny.chunks' --topic 'tiny.adapters' --topic 'tiny.keys'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --group 'tiny-lm'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Write --operation Describe --transactional-id 'tiny/tiny-lm/' "
                                         "--resource-pattern-type prefixed"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Write --operation Describe --operation DescribeConfigs --topic "
                                         "'tiny.results' --topic 'tiny.chunks' --topic 'tiny.status' --topic 'tiny.dlq'"));
-    EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Describe --topic 'tiny.keys'"));
+    EXPECT_THAT(lines,
+                Contains(start + "'User:administrator' --operation Read --operation Describe --topic 'tiny.jobs' --topic 'tiny.calls'"));
     EXPECT_THAT(lines, Contains(start + "'User:administrator' --operation Read --operation Write --operation Describe --topic "
                                         "'tiny.adapters' --topic 'tiny.keys'"));
     EXPECT_THAT(lines, Contains(start + "'User:administrator' --operation Read --operation Describe --group 'tiny-lm'"));
