@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "schema/ascii.h"
+
 namespace lorry::consumer {
 namespace {
 
@@ -126,10 +128,8 @@ bool renders_pairs(Work work, const ModelName& model, const ModelConfig& config)
 }
 
 std::optional<std::size_t> entailment_label(const engine::Labels& labels) {
-    const auto found = std::ranges::find_if(labels.names, [](std::string name) {
-        std::ranges::transform(name, name.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-        return name.starts_with("entail");
-    });
+    const auto found =
+        std::ranges::find_if(labels.names, [](const std::string& name) { return schema::lower_case(name).starts_with("entail"); });
     if (found == labels.names.end()) return std::nullopt;
     return static_cast<std::size_t>(found - labels.names.begin());
 }

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <set>
 
+#include "schema/ascii.h"
 #include "schema/codec_error.h"
 #include "schema/json.h"
 
@@ -263,9 +264,7 @@ void read_modules(Reader& reader, AdapterConfig& out) {
     const std::string* one = targets == nullptr ? nullptr : targets->as_string();
     if (targets != nullptr) out.target_text = schema::shortened(targets->dump(), bytes_shown);
     if (one != nullptr) {
-        std::string lower = *one;
-        std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-        out.all_linear = lower == "all-linear";
+        out.all_linear = schema::lower_case(*one) == "all-linear";
         if (!out.all_linear) out.target_pattern = reader.pattern("target_modules", *targets, *one);
     } else {
         out.targets = reader.texts("target_modules");

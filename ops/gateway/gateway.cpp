@@ -8,6 +8,7 @@
 
 #include "ops/gateway/errors.h"
 #include "ops/gateway/host.h"
+#include "schema/ascii.h"
 #include "schema/codec.h"
 #include "schema/codec_error.h"
 
@@ -65,10 +66,8 @@ HttpAnswer answer_of(const consumer::CallEnd& end, const std::string& id) {
 
 // "application/json", perhaps with parameters.
 bool is_json(const std::string* type) {
-    constexpr std::string_view wanted = "application/json";
     if (type == nullptr) return false;
-    const std::string_view name = std::string_view(*type).substr(0, type->find_first_of("; \t"));
-    return std::ranges::equal(name, wanted, [](char one, char other) { return (one >= 'A' && one <= 'Z' ? one + 32 : one) == other; });
+    return schema::lower_case(std::string_view(*type).substr(0, type->find_first_of("; \t"))) == "application/json";
 }
 
 // The tokens that a result says it took, if the caller has a limit of them.

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "schema/ascii.h"
+
 namespace lorry::ops {
 namespace {
 
@@ -29,9 +31,7 @@ bool is_known_host(std::string_view host, std::string_view own) {
     const auto bare = without_port(host);
     if (!bare) return false;
     if (bare->starts_with('[')) return bare->ends_with(']') && consists_of(bare->substr(1, bare->size() - 2), "0123456789abcdefABCDEF:.");
-    std::string name(*bare);
-    std::ranges::transform(name, name.begin(),
-                           [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
+    const std::string name = schema::lower_case(*bare);
     // A name of a host does not end in a number (RFC 1123), so digits and dots are an address.
     return consists_of(name, "0123456789.") || name == "localhost" || (!own.empty() && name == own);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/gateway/errors.h"
+#include "schema/ascii.h"
 
 namespace lorry::ops {
 namespace {
@@ -15,9 +16,8 @@ constexpr std::string_view scheme = "bearer";
 
 // The token of "Bearer TOKEN" (RFC 6750, 2.1); nullopt: the field has another form.
 std::optional<std::string_view> token_of(std::string_view field) {
-    const bool is_bearer = field.size() > scheme.size() && field[scheme.size()] == ' ' &&
-                           std::ranges::equal(field.substr(0, scheme.size()), scheme,
-                                              [](char one, char other) { return (one >= 'A' && one <= 'Z' ? one + 32 : one) == other; });
+    const bool is_bearer =
+        field.size() > scheme.size() && field[scheme.size()] == ' ' && schema::lower_case(field.substr(0, scheme.size())) == scheme;
     if (!is_bearer) return std::nullopt;
     field.remove_prefix(std::min(field.find_first_not_of(' ', scheme.size()), field.size()));
     return field;

@@ -31,6 +31,8 @@
 
 #include <fmt/format.h>
 
+#include "schema/ascii.h"
+
 namespace lorry::ops {
 namespace {
 
@@ -91,18 +93,10 @@ bool is_syntax_error(const beast::error_code& error) {
            error != http::error::partial_message;
 }
 
-std::string small_letters(std::string_view text) {
-    std::string small(text);
-    for (char& letter : small) {
-        if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter + ('a' - 'A'));
-    }
-    return small;
-}
-
 HttpRequest request_of(const HeaderParser& parser) {
     const auto& header = parser.get();
     HttpRequest request{.method = header.method_string(), .target = header.target(), .fields = {}, .body = {}};
-    for (const auto& field : header) request.fields.emplace_back(small_letters(field.name_string()), field.value());
+    for (const auto& field : header) request.fields.emplace_back(schema::lower_case(field.name_string()), field.value());
     request.has_body = parser.content_length().value_or(0) > 0 || header.count(http::field::transfer_encoding) > 0;
     return request;
 }
@@ -319,10 +313,10 @@ std::optional<HttpAnswer> HttpServer::State::refusal_of(const beast::error_code&
     if (error) return handler.refusal(400, fmt::format("This is not an HTTP/1.1 request: {}.", error.message()));
     if (auto refused = handler.refuse(request)) return refused;
     const std::string* encoding = request.field("transfer-encoding");
-    if (encoding != nullptr && (request.count("transfer-encoding") > 1 || small_letters(*encoding) != "chunked"))
+    if (encoding != nullptr && (request.count("transfer-encoding") > 1 || schema::lower_case(*encoding) != "chunked"))
         return handler.refusal(501, "Use the transfer encoding chunked; no other is supported.");
     const std::string* expected = request.field("expect");
-    if (expected != nullptr && small_letters(*expected) != "100-continue")
+    if (expected != nullptr && schema::lower_case(*expected) != "100-continue")
         return handler.refusal(417, "Leave Expect out, or send 100-continue; nothing else is supported.");
     const std::size_t bytes = parser.content_length() ? static_cast<std::size_t>(*parser.content_length()) : 0;
     if (bytes > limits.body_bytes) return handler.refusal(413, too_large());

@@ -9,6 +9,7 @@
 
 #include "consumer/file/table_csv.h"
 #include "ops/command.h"
+#include "schema/ascii.h"
 
 namespace lorry::ops {
 namespace {
@@ -18,12 +19,7 @@ using consumer::PackedFormat;
 using consumer::RecordFormat;
 using consumer::TextEncoding;
 
-std::string ending_of(const std::filesystem::path& file) {
-    std::string ending = file.extension();
-    std::ranges::transform(ending, ending.begin(),
-                           [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
-    return ending;
-}
+std::string ending_of(const std::filesystem::path& file) { return schema::lower_case(file.extension().string()); }
 
 bool is_packed(const std::string& ending) { return ending == ".gz" || ending == ".zst"; }
 
