@@ -1,8 +1,7 @@
-// Compares chunks with what was sent, part by part.
+// Compares what chunks say with what was sent.
 #include "consumer/kafka/calls/call_stream.h"
 
 #include <utility>
-#include <vector>
 
 namespace lorry::consumer {
 namespace {
@@ -11,27 +10,24 @@ using schema::Json;
 
 constexpr std::int64_t no_choice = -1;  // of chunks without choices: the usage
 
-// A part of a chunk. Text of the same channel goes on; a part of another kind is whole.
+// What a chunk says: each has one part, in one choice. Text of the same channel goes on; a part of another kind is whole.
 struct Part {
+    std::int64_t choice = no_choice;
     std::string channel;
     std::string text;
     bool is_text = false;
 };
 
-struct Parts {
-    std::int64_t choice = no_choice;
-    std::vector<Part> parts;
-};
-
-void add_members(const Json& object, Parts& parts) {
+// Adds the members that say something to what a part has. More than one make a whole part.
+void add_members(const Json& object, Part& part) {
     if (object.as_object() == nullptr) return;
     for (const auto& [name, value] : *object.as_object()) {
         if (name == "index" || name == "logprobs" || name == "delta" || value.is_null()) continue;
-        if (const std::string* text = value.as_string(); text != nullptr && (name == "text" || name == "content" || name == "reasoning")) {
-            if (!text->empty()) parts.parts.push_back({name, *text, true});
-        } else {
-            parts.parts.push_back({name, value.dump(), false});
-        }
+        const bool is_text = value.as_string() != nullptr && (name == "text" || name == "content" || name == "reasoning");
+        if (is_text && value.as_string()->empty()) continue;
+        part.is_text = is_text && part.channel.empty();
+        part.channel += name;
+        part.text += is_text ? *value.as_string() : value.dump();
     }
 }
 
@@ -40,20 +36,18 @@ bool has_logprobs(const Json& chunk) {
     return logprobs != nullptr && !logprobs->is_null();
 }
 
-Parts parts_of(const Json& chunk) {
-    Parts parts;
+// nullopt: the chunk says nothing.
+std::optional<Part> part_of(const Json& chunk) {
     const Json* choices = chunk.find("choices");
-    if (choices == nullptr || choices->as_array() == nullptr || choices->as_array()->empty()) {
-        parts.parts.push_back({"usage", "", false});  // what the cache held may have changed
-        return parts;
-    }
+    if (choices == nullptr || choices->as_array() == nullptr || choices->as_array()->empty())
+        return Part{.channel = "usage", .text = ""};  // what the cache held may have changed
     const Json& choice = choices->as_array()->front();
     const Json* index = choice.find("index");
-    parts.choice = index == nullptr ? 0 : index->as_integer().value_or(0);
-    if (const Json* delta = choice.find("delta")) add_members(*delta, parts);
-    add_members(choice, parts);
-    if (parts.parts.empty() && has_logprobs(chunk)) parts.parts.push_back({"logprobs", "", false});
-    return parts;
+    Part part{.choice = index == nullptr ? 0 : index->as_integer().value_or(0), .channel = "", .text = ""};
+    if (const Json* delta = choice.find("delta")) add_members(*delta, part);
+    add_members(choice, part);
+    if (part.channel.empty() && has_logprobs(chunk)) part.channel = "logprobs";
+    return part.channel.empty() ? std::nullopt : std::optional(std::move(part));
 }
 
 // The chunk with another text.
@@ -95,31 +89,23 @@ std::optional<Json> CallStream::take(std::int64_t attempt, std::int64_t seq, con
     if (seq > from.chunks) from.differs = true;  // one is lost
     from.chunks = seq + 1;
     if (from.differs) return std::nullopt;
-    const Parts parts = parts_of(chunk);
-    Place& place = from.places[parts.choice];
-    std::string& sent = sent_[parts.choice];
-    std::optional<Json> news;
-    for (const Part& part : parts.parts) {
-        // A whole part never goes on from the one before.
-        if (!part.is_text) place.channel.clear();
-        std::string rest;
-        switch (match(place, sent, part.channel, part.text, rest)) {
-            case News::none: break;
-            case News::all:
-                if (!news) news = chunk;
-                break;
-            case News::end:
-                // Log-probabilities belong to tokens, and the text may be cut within one.
-                if (!part.is_text || has_logprobs(chunk))
-                    from.differs = true;
-                else
-                    news = with_text(news ? *std::move(news) : chunk, part.channel, rest);
-                break;
-            case News::different: from.differs = true; break;
-        }
-        if (from.differs) return std::nullopt;
+    const std::optional<Part> part = part_of(chunk);
+    if (!part) return std::nullopt;
+    Place& place = from.places[part->choice];
+    // A whole part never goes on from the one before.
+    if (!part->is_text) place.channel.clear();
+    std::string rest;
+    switch (match(place, sent_[part->choice], part->channel, part->text, rest)) {
+        case News::none: return std::nullopt;
+        case News::all: return chunk;
+        case News::end:
+            // Log-probabilities belong to tokens, and the text may be cut within one.
+            if (part->is_text && !has_logprobs(chunk)) return with_text(chunk, part->channel, rest);
+            break;
+        case News::different: break;
     }
-    return news;
+    from.differs = true;
+    return std::nullopt;
 }
 
 bool CallStream::has(std::int64_t attempt, std::int64_t chunks) const {

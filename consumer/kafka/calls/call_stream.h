@@ -1,7 +1,6 @@
 // Merges the chunks of one streamed call into what its client is sent. If a worker ends, another runs the call again, and its chunks come
 // anew under another attempt: what the client has already is left out, and the rest goes on where the stream had stopped. Used by
-// kafka_calls.cpp.
-// Pure.
+// kafka_calls.cpp. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@
 
 namespace lorry::consumer {
 
-// Attempts are compared by what their chunks say for each choice: role, text, reasoning, calls of tools, end. Where one chunk ends and the
+// Attempts are compared by what their chunks say for each choice: role, text, reasoning, tool calls, end. Where one chunk ends and the
 // next begins does not count, as it depends on the pace of steps, and neither do ids and times.
 class CallStream {
 public:
