@@ -176,7 +176,8 @@ std::size_t Pipeline::State::room() const { return is_full ? 0 : options.in_flig
 
 std::size_t Pipeline::State::room_for_calls() const {
     const std::size_t waiting = parked.count(Awaited::for_a_call);
-    if (waiting >= parked_share_max * options.calls_in_flight_max || parked.bytes(Awaited::for_a_call) >= limits.bytes / 8) return 0;
+    if (waiting >= parked_share_max * options.calls_in_flight_max || parked.bytes(Awaited::for_a_call) >= limits.kept_for_calls().bytes)
+        return 0;
     return options.calls_in_flight_max - std::min(options.calls_in_flight_max, jobs_in_flight.calls() - waiting);
 }
 
