@@ -10,23 +10,13 @@
 namespace lorry::engine {
 namespace {
 
-struct CallsRig : tests::HashEngine {
-    explicit CallsRig(const EngineOptions& engine_options, std::int64_t blocks = 4'000) : HashEngine(1, blocks, 2'000, engine_options) {}
+struct CallsRig : tests::CheckedEngine {
+    explicit CallsRig(const EngineOptions& engine_options, std::int64_t blocks = 4'000) : CheckedEngine(1, blocks, 2'000, engine_options) {}
     void submit(RequestId id, std::int64_t prompt_tokens, std::int64_t max_tokens, bool is_call = false, bool large = false) {
         Request request = tests::request_of(id, tests::prompt_of(prompt_tokens, static_cast<std::int32_t>(id)), max_tokens);
         request.is_call = is_call;
         request.large = large;
-        expected[id] = tests::hash_tokens(request.prompt, max_tokens);
-        engine->submit(std::move(request));
-    }
-    void step() {
-        ASSERT_TRUE(engine->step(output));
-        engine->check_integrity();
-        ++steps;
-        for (const Result& result : output.results) {
-            EXPECT_EQ(result.tokens, expected.at(result.id)) << "request " << result.id;
-            ended[result.id] = steps;
-        }
+        CheckedEngine::submit(std::move(request));
     }
     // The steps from now on until the request ended.
     std::int64_t steps_until(RequestId id) {
@@ -34,14 +24,6 @@ struct CallsRig : tests::HashEngine {
         while (!ended.contains(id) && engine->has_work()) step();
         return steps - begin;
     }
-    void run_to_end() {
-        while (engine->has_work()) step();
-        EXPECT_EQ(ended.size(), expected.size());
-    }
-
-    std::int64_t steps = 0;
-    std::map<RequestId, std::vector<TokenId>> expected;
-    std::map<RequestId, std::int64_t> ended;
 };
 
 // Pins: all places were taken by jobs that ran for long, and the call waited for one of them to end.

@@ -22,36 +22,21 @@ std::vector<TokenId> prompt_of_job(std::int64_t tokens, RequestId seed) {
     return prompt;
 }
 
-struct LargeJobsRig : tests::HashEngine {
+struct LargeJobsRig : tests::CheckedEngine {
     LargeJobsRig(const EngineOptions& engine_options, std::int64_t blocks, std::int64_t steps_queued)
-        : HashEngine(steps_queued, blocks, 2'000, engine_options) {}
+        : CheckedEngine(steps_queued, blocks, 2'000, engine_options) {}
     void submit(RequestId id, std::int64_t prompt_tokens, std::int64_t max_tokens, std::optional<Fork> fork = std::nullopt) {
         Request request{.id = id, .prompt = prompt_of_job(prompt_tokens, fork ? fork->leader : id)};
         request.max_tokens = max_tokens;
         request.large = id < small_from;
         request.fork = fork;
         if (request.fork) request.fork->tokens = prompt_tokens - 1;
-        expected[id] = tests::hash_tokens(request.prompt, max_tokens);
-        engine->submit(std::move(request));
-    }
-    void step() {
-        ASSERT_TRUE(engine->step(output));
-        engine->check_integrity();
-        ++steps;
-        for (const Result& result : output.results) {
-            EXPECT_EQ(result.tokens, expected.at(result.id)) << "request " << result.id;
-            expected.erase(result.id);
-            ended[result.id] = steps;
-        }
-    }
-    void run() {
-        while (engine->has_work()) step();
-        EXPECT_TRUE(expected.empty());
+        CheckedEngine::submit(std::move(request));
     }
     // Runs to the end. Returns the steps from now on until the last small job ended.
     std::int64_t steps_until_small_end() {
         const std::int64_t begin = steps;
-        run();
+        run_to_end();
         return last_end(true) - begin;
     }
     // The step in which the last small or large job ended.
@@ -60,10 +45,6 @@ struct LargeJobsRig : tests::HashEngine {
         for (const auto& [id, step] : ended) last = (id >= small_from) == small ? std::max(last, step) : last;
         return last;
     }
-
-    std::int64_t steps = 0;
-    std::map<RequestId, std::vector<TokenId>> expected;
-    std::map<RequestId, std::int64_t> ended;  // the step in which a request ended
 };
 
 class LargeJobs : public testing::TestWithParam<std::int64_t> {};  // parameter: how many steps may be queued
@@ -114,7 +95,7 @@ TEST_P(LargeJobs, TakeTheRowsWithLogitsThatOthersLeave) {
     LargeJobsRig rig({.sequences_max = 64, .step_rows_max = 512}, 2'000, GetParam());
     rig.submit(small_from, 5, 200);
     for (RequestId id = 1; id <= 60; ++id) rig.submit(id, 5, 50);
-    rig.run();
+    rig.run_to_end();
     EXPECT_LE(rig.last_end(false), 50 + 10);
 }
 
@@ -125,7 +106,7 @@ TEST_P(LargeJobs, AllDecodeBesideOneOther) {
     for (int i = 0; i < 20; ++i) rig.step();
     EXPECT_EQ(rig.engine->stats().running, 60);
     rig.submit(small_from, 5, 200);
-    rig.run();
+    rig.run_to_end();
     EXPECT_LE(rig.last_end(false), 100 + 20);
 }
 
@@ -135,7 +116,7 @@ TEST_P(LargeJobs, TakeAllRowsWhileOthersCannotStart) {
     rig.submit(1, 1'000, 1);
     for (int i = 0; i < 22; ++i) rig.step();
     rig.submit(small_from, 400, 1);
-    rig.run();
+    rig.run_to_end();
     EXPECT_LE(rig.ended.at(1), 1'000 / 32 + 4);
 }
 
@@ -155,7 +136,7 @@ TEST_P(LargeJobs, ForksThatWaitGiveTheirBlocksToThoseThatRun) {
     for (RequestId id = 2; id <= 60; ++id) rig.submit(id, 30, 60, Fork{.leader = 1});
     rig.submit(small_from, 40, 60);
     rig.submit(small_from + 1, 40, 60);
-    rig.run();
+    rig.run_to_end();
     EXPECT_LE(rig.last_end(true), 60 + 3) << "they were never held up";
     EXPECT_EQ(rig.engine->stats().preemptions, 0U);
 }

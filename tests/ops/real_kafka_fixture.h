@@ -17,6 +17,7 @@
 
 #include "tests/ops/client/fixture.h"
 #include "tests/support/kafka_fixture.h"
+#include "tests/support/real_broker.h"
 #include "tests/support/tiny_model.h"
 
 namespace lorry::ops {
@@ -31,10 +32,10 @@ inline std::string first_line(const std::filesystem::path& file) {
 class RealKafkaProgram : public testing::Test {
 protected:
     void SetUp() override {
-        const char* file = std::getenv("LORRY_KAFKA_ADDRESS_FILE");
-        if (file == nullptr) GTEST_SKIP() << "LORRY_KAFKA_ADDRESS_FILE is not set: nothing was tested against a real Kafka";
-        address = first_line(file);
-        secure = std::filesystem::path(file).parent_path() / "secure";
+        const auto broker = tests::real_broker();
+        if (!broker) GTEST_SKIP() << tests::no_real_broker;
+        address = broker->address;
+        secure = broker->folder / "secure";
         topics.prefix = fmt::format("p{}-{}", ::getpid(), std::chrono::system_clock::now().time_since_epoch().count() % 1'000'000'000);
         group = topics.prefix + "-tiny";
         config.brokers = address;

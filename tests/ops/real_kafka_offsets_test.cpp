@@ -148,7 +148,7 @@ protected:
     void SetUp() override {
         RealKafkaOffsets::SetUp();
         if (IsSkipped() || HasFatalFailure()) return;
-        logs = std::filesystem::path(std::getenv("LORRY_KAFKA_ADDRESS_FILE")).parent_path() / "1" / "logs";
+        logs = tests::real_broker()->folder / "1" / "logs";
         if (!std::filesystem::exists(logs)) GTEST_SKIP() << logs << " does not exist: the broker's log cannot be damaged";
     }
     void submit_in_one_batch(int from, int count) const {

@@ -1,6 +1,8 @@
 // An engine over the hash model (hash_model.h), with a pool of `blocks` blocks of 4 tokens.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <map>
 #include <memory>
 #include <utility>
@@ -55,5 +57,31 @@ inline engine::Request request_of(engine::RequestId id, std::vector<engine::Toke
     request.max_tokens = max_tokens;
     return request;
 }
+
+// Counts steps, and compares each result with what the hash of its prompt says.
+struct CheckedEngine : HashEngine {
+    using HashEngine::HashEngine;
+    void submit(engine::Request request) {
+        expected[request.id] = hash_tokens(request.prompt, request.max_tokens);
+        engine->submit(std::move(request));
+    }
+    void step() {
+        ASSERT_TRUE(engine->step(output));
+        engine->check_integrity();
+        ++steps;
+        for (const engine::Result& result : output.results) {
+            EXPECT_EQ(result.tokens, expected.at(result.id)) << "request " << result.id;
+            EXPECT_TRUE(ended.emplace(result.id, steps).second) << "request " << result.id << " ended twice";
+        }
+    }
+    void run_to_end() {
+        while (engine->has_work()) step();
+        EXPECT_EQ(ended.size(), expected.size());
+    }
+
+    std::int64_t steps = 0;
+    std::map<engine::RequestId, std::vector<engine::TokenId>> expected;
+    std::map<engine::RequestId, std::int64_t> ended;  // the step in which a request ended
+};
 
 }  // namespace lorry::tests

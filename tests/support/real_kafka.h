@@ -5,13 +5,12 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "consumer/kafka/admin.h"
 #include "tests/support/kafka_fixture.h"
+#include "tests/support/real_broker.h"
 
 namespace lorry::consumer {
 
@@ -26,9 +25,9 @@ protected:
     RecordingHandler handler;
 
     void SetUp() override {
-        const char* address_file = std::getenv("LORRY_KAFKA_ADDRESS_FILE");
-        if (address_file == nullptr) GTEST_SKIP() << "LORRY_KAFKA_ADDRESS_FILE is not set: nothing was tested against a real Kafka";
-        std::getline(std::ifstream(address_file) >> std::ws, config.brokers);
+        const auto broker = tests::real_broker();
+        if (!broker) GTEST_SKIP() << tests::no_real_broker;
+        config.brokers = broker->address;
         topics.prefix = fmt::format("t{}-{}", ::getpid(), std::chrono::system_clock::now().time_since_epoch().count() % 1'000'000'000);
         for (const auto& outcome : create_topics(config, specs())) ASSERT_EQ(outcome.kind, TopicOutcome::Kind::created) << outcome.name;
     }

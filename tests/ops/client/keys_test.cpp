@@ -5,6 +5,7 @@
 #include "schema/key.h"
 #include "tests/ops/client/fixture.h"
 #include "tests/support/labels.h"
+#include "tests/support/real_broker.h"
 
 namespace lorry::ops {
 namespace {
@@ -68,50 +69,33 @@ TEST_F(KeyCommands, AKeyIsMadeShownOnceListedAndRevoked) {
 }
 
 TEST_F(KeyCommands, ScopesLimitsAndExpiryAreWrittenAndShown) {
-    const Call create = lorry({"keys",
-                               "create",
-                               "--tenant",
-                               "a",
-                               "--name",
-                               "n",
-                               "--models",
-                               "mail,base",
-                               "--urls",
-                               "/v1/embeddings,classify",
-                               "--batches",
-                               "--admin",
-                               "--expires",
-                               "90d",
-                               "--requests-per-minute",
-                               "60",
-                               "--tokens-per-minute",
-                               "10000",
-                               "--calls-at-once",
-                               "4",
-                               "--json"});
-    EXPECT_EQ(create.code, 2) << "urls begin with '/'";
-    EXPECT_THAT(create.err, HasSubstr("--urls: 'classify' is not served; allowed are /v1/chat/completions, "));
-    const Call right = lorry({"keys",
-                              "create",
-                              "--tenant",
-                              "a",
-                              "--name",
-                              "n",
-                              "--models",
-                              "mail,base",
-                              "--urls",
-                              "/v1/embeddings,/classify",
-                              "--batches",
-                              "--admin",
-                              "--expires",
-                              "90d",
-                              "--requests-per-minute",
-                              "60",
-                              "--tokens-per-minute",
-                              "10000",
-                              "--calls-at-once",
-                              "4",
-                              "--json"});
+    const auto create = [&](const std::string& urls) {
+        return lorry({"keys",
+                      "create",
+                      "--tenant",
+                      "a",
+                      "--name",
+                      "n",
+                      "--models",
+                      "mail,base",
+                      "--urls",
+                      urls,
+                      "--batches",
+                      "--admin",
+                      "--expires",
+                      "90d",
+                      "--requests-per-minute",
+                      "60",
+                      "--tokens-per-minute",
+                      "10000",
+                      "--calls-at-once",
+                      "4",
+                      "--json"});
+    };
+    const Call wrong = create("/v1/embeddings,classify");
+    EXPECT_EQ(wrong.code, 2) << "urls begin with '/'";
+    EXPECT_THAT(wrong.err, HasSubstr("--urls: 'classify' is not served; allowed are /v1/chat/completions, "));
+    const Call right = create("/v1/embeddings,/classify");
     ASSERT_EQ(right.code, 0) << right.err;
     const auto keys = stored();
     ASSERT_THAT(keys, SizeIs(1));
@@ -175,11 +159,9 @@ const tests::Labelled keys_on_a_real_broker{"RealKafkaKeys.*", {tests::Label::re
 
 // The embedded broker has no compaction and no topic creation.
 TEST(RealKafkaKeys, AreKeptInACompactedTopicThatTopicsCreateMakes) {
-    const char* address_file = std::getenv("LORRY_KAFKA_ADDRESS_FILE");
-    if (address_file == nullptr) GTEST_SKIP() << "LORRY_KAFKA_ADDRESS_FILE names no broker";
-    std::ifstream in(address_file);
-    std::string address;
-    std::getline(in, address);
+    const auto broker = tests::real_broker();
+    if (!broker) GTEST_SKIP() << tests::no_real_broker;
+    const std::string& address = broker->address;
     const std::string prefix = fmt::format("keys-{}", getpid());
     const auto lorry = [&](std::vector<std::string> arguments) {
         arguments.insert(arguments.end(), {"--brokers", address, "--prefix", prefix});

@@ -10,6 +10,7 @@
 #include "schema/store.h"
 #include "tests/ops/client/fixture.h"
 #include "tests/support/labels.h"
+#include "tests/support/real_broker.h"
 
 namespace lorry::ops {
 namespace {
@@ -297,11 +298,9 @@ const tests::Labelled client_on_a_real_broker{"RealKafkaClient.*", {tests::Label
 
 // The embedded broker has neither topic creation nor read_committed; ctest starts a real one.
 TEST(RealKafkaClient, TopicsAreCreatedAndABatchGoesThroughThem) {
-    const char* address_file = std::getenv("LORRY_KAFKA_ADDRESS_FILE");
-    if (address_file == nullptr) GTEST_SKIP() << "LORRY_KAFKA_ADDRESS_FILE names no broker";
-    std::ifstream in(address_file);
-    std::string address;
-    std::getline(in, address);
+    const auto broker = tests::real_broker();
+    if (!broker) GTEST_SKIP() << tests::no_real_broker;
+    const std::string& address = broker->address;
     const std::string prefix = fmt::format("client-{}", getpid());
     const auto lorry = [&](std::vector<std::string> arguments) {
         arguments.insert(arguments.end(), {"--brokers", address, "--prefix", prefix});
