@@ -33,10 +33,12 @@ struct Budget {
     // The most rows of this sequence from its computed ones on that the limits allow.
     std::int64_t rows_for(const SequenceView& sequence) const {
         if (sequence.whole) return sequence.known <= rows && sequence.mask_rows <= sample_rows ? sequence.known : 0;
-        std::int64_t count = std::min(sequence.known - sequence.computed, rows);
-        const std::int64_t excess = sample_rows_of(sequence, sequence.computed, count) - sample_rows;
-        if (excess > 0) count -= excess;  // rows that need logits come last, so each row less is one of them
-        return std::max<std::int64_t>(0, count);
+        const std::int64_t count = std::max<std::int64_t>(0, std::min(sequence.known - sequence.computed, rows));
+        if (sample_rows_of(sequence, sequence.computed, count) <= sample_rows) return count;
+        // Without the row that is drawn from, which is the last one, only scored rows need logits.
+        const std::int64_t undrawn = std::min(count, sequence.known - 1 - sequence.computed);
+        if (sample_rows_of(sequence, sequence.computed, undrawn) <= sample_rows) return undrawn;
+        return std::max(sequence.computed, *sequence.score_begin) + sample_rows - sequence.computed;
     }
     void take(const SequenceView& sequence, std::int64_t count, std::int64_t new_blocks) {
         rows -= count;

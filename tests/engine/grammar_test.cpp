@@ -169,6 +169,23 @@ TEST_P(GrammarTest, ComputesForcedTokensTogetherAndAnswersAsOneByOne) {
     }
 }
 
+// Scored rows, forced ones that need no logits, and the one that is drawn from lie in a row: the first two fill the step's rows of logits.
+TEST_P(GrammarTest, ForcesTokensAfterPromptsThatAreScored) {
+    tests::HashEngine rig(GetParam(), 400, 200, {.step_rows_max = 128});
+    std::map<RequestId, std::vector<TokenId>> prompts;
+    for (Request request : requests_with_fields({})) {
+        request.prompt = prompt_of(60 + static_cast<std::int64_t>(request.id), 1 + static_cast<std::int32_t>(request.id));
+        request.prompt.back() %= grammar_end;
+        request.score_begin = 0;
+        prompts[request.id] = request.prompt;
+        rig.engine->submit(std::move(request));
+    }
+    for (const auto& [id, result] : rig.run()) {
+        EXPECT_EQ(result.scores.size(), prompts.at(id).size() - 1);
+        EXPECT_THAT(result.text, testing::MatchesRegex("[{]\"first\":\"[a-c]{2}\",\"second\":\"[xy]\"[}]"));
+    }
+}
+
 TEST_P(GrammarTest, CutsForcedTokensAtMaxTokens) {
     tests::HashEngine whole(GetParam(), 200, 200, {});
     whole.engine->submit(requests_with_fields({}).front());

@@ -112,6 +112,13 @@ TEST(PlanStep, KeepsRowsWithLogitsWithinTheirLimit) {
     scored.score_begin = 2;
     scored.score_end = 15;
     EXPECT_EQ(planned({}, std::vector{scored}, 100), "run | start 0:10 | preempt") << "two rows before the scored ones, then eight";
+    // Forced tokens may follow the prompt: of these, only the last is drawn from.
+    scored.score_end = 9;
+    EXPECT_EQ(planned({}, std::vector{scored}, 100), "run | start 0:16 | preempt") << "seven that are scored, one that is drawn from";
+    scored.score_end = 10;
+    EXPECT_EQ(planned({}, std::vector{scored}, 100), "run | start 0:15 | preempt") << "all but the one that is drawn from";
+    scored.score_end = 11;
+    EXPECT_EQ(planned({}, std::vector{scored}, 100), "run | start 0:10 | preempt");
 }
 
 TEST(PlanStep, IsEmptyOnlyWhenTheFirstWaitingSequenceDoesNotFitIntoAnEmptyPool) {
