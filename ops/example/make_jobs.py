@@ -6,8 +6,8 @@ Fourth step of the example (README.md); reads WORK/packages.jsonl, needs only Py
   section.jsonl  the 2,000 packages again, all for the `section` adapter
   answers.jsonl  {"custom_id", "task", "answer"} of every job that has a right answer; score.py reads it
   packages.csv.gz  the 2,000 packages as a table, with the right answers for the encoder's adapters; score_table.py reads its results
-Tasks of heldout.jsonl: the four adapters by /v1/chat/completions, `section` also by /classify with all sections as
-choices, and the base model by /v1/completions, which continues a package's entry and has no right answer.
+Tasks of heldout.jsonl: the four adapters by /v1/chat/completions (`tags` with a schema), `section` also by /classify with all
+sections as choices, and the base model by /v1/completions, which continues a package's entry and has no right answer.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from common import completion_prompt, gold_answer, load_packages, user_text
+from common import FACETS, completion_prompt, gold_answer, load_packages, user_text
 from entities import common_words, entity_spans
 
 # Packages with debtags get `tags` or `language` in turn. Of 20 others, this many get each kind of job.
@@ -31,9 +31,18 @@ def job(custom_id: str, url: str, body: dict) -> dict:
     return {"custom_id": custom_id, "method": "POST", "url": url, "body": body}
 
 
+def tags_format() -> dict:
+    """What an answer of `tags` is: one value of each facet; only the interface may be missing, as in the train split."""
+    facets = {facet: {"enum": values + [None] if facet == "interface" else values} for facet, values in FACETS.items()}
+    schema = {"type": "object", "properties": facets, "required": list(facets), "additionalProperties": False}
+    return {"type": "json_schema", "json_schema": {"name": "tags", "strict": True, "schema": schema}}
+
+
 def chat_job(custom_id: str, task: str, package: dict) -> dict:
     messages = [{"role": "user", "content": user_text(package)}]
     body = {"model": task, "messages": messages, "max_tokens": TOKENS_MAX[task], "temperature": 0}
+    if task == "tags":
+        body["response_format"] = tags_format()
     return job(custom_id, "/v1/chat/completions", body)
 
 
