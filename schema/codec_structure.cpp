@@ -89,6 +89,30 @@ Read object_of(std::string place, const Json& value) {
     return Structure{.field = std::move(place), .text = any_object};
 }
 
+// Tags in free text. What they hold is checked by the grammar library.
+Read tags_of(std::string place, const Json& value) {
+    Members members(place, value);
+    if (members.find("format") != nullptr) {
+        return unexpected(unsupported(members.place_of("format"), fmt::format("field '{}' is not supported; write the tags as '{}' and '{}'",
+                                                                              members.place_of("format"), members.place_of("structures"),
+                                                                              members.place_of("triggers"))));
+    }
+    const Json* structures = members.find("structures");
+    const Json* triggers = members.find("triggers");
+    if (structures == nullptr) return unexpected(missing(members.place_of("structures"), structures, "it lists {begin, schema, end}"));
+    if (triggers == nullptr) return unexpected(missing(members.place_of("triggers"), triggers, "it lists the texts that begin tags"));
+    return Structure{.kind = Structure::Kind::tags,
+                     .field = std::move(place),
+                     .text = Json::object({{"structures", *structures}, {"triggers", *triggers}}).dump()};
+}
+
+Read tags_as_text(std::string place, const Json& value) {
+    const auto* text = value.as_string();
+    const auto parsed = text != nullptr ? Json::parse(*text) : Expected<Json, std::string>(value);
+    if (!parsed || !parsed->is_object()) return unexpected(wrong_type(place, "structural tags as a JSON object, or its text", value));
+    return tags_of(std::move(place), *parsed);
+}
+
 }  // namespace
 
 Read read_response_format(const Json& value) {
@@ -97,7 +121,7 @@ Read read_response_format(const Json& value) {
     Members members(field, value);
     const Json* type = members.find("type");
     const auto* name = type == nullptr ? nullptr : type->as_string();
-    if (name == nullptr) return unexpected(missing(members.place_of("type"), type, "it is text, json_object or json_schema"));
+    if (name == nullptr) return unexpected(missing(members.place_of("type"), type, "it is text, json_object, json_schema or structural_tag"));
     Read structure = std::optional<Structure>();
     if (*name == "json_object") {
         structure = Structure{.field = std::string(field), .text = any_object};
@@ -112,9 +136,13 @@ Read read_response_format(const Json& value) {
         if (schema == nullptr) return unexpected(missing(inner.place_of("schema"), schema, "it is what the answer must match"));
         if (auto error = inner.error_of_others()) return unexpected(*std::move(error));
         structure = schema_of(inner.place_of("schema"), *schema);
+    } else if (*name == "structural_tag") {
+        for (const std::string_view part : {"format", "structures", "triggers"}) members.find(part);
+        structure = tags_of(std::string(field), value);
+        if (!structure) return structure;
     } else if (*name != "text") {
         return unexpected(unsupported(members.place_of("type"), fmt::format("field 'response_format.type' is {}; supported are \"text\", "
-                                                                            "\"json_object\" and \"json_schema\"",
+                                                                            "\"json_object\", \"json_schema\" and \"structural_tag\"",
                                                                             shown(*type))));
     }
     if (auto error = members.error_of_others()) return unexpected(*std::move(error));
@@ -130,7 +158,8 @@ Read read_structured_outputs(const Json& value) {
         {"json_object", object_of},
         {"regex", [](std::string place, const Json& text) { return text_of(Structure::Kind::regex, std::move(place), text); }},
         {"choice", choices_of},
-        {"grammar", grammar_of}};
+        {"grammar", grammar_of},
+        {"structural_tag", tags_as_text}};
     Read structure = std::optional<Structure>();
     for (const auto& [name, read] : kinds) {
         const Json* member = members.find(name);
@@ -144,12 +173,23 @@ Read read_structured_outputs(const Json& value) {
     }
     const auto compact = members.flag("disable_any_whitespace");
     if (!compact) return unexpected(compact.error());
+    const auto closed = members.flag("disable_additional_properties");
+    if (!closed) return unexpected(closed.error());
+    const Json* space = members.find("whitespace_pattern");
+    if (space != nullptr && !space->is_string()) return unexpected(wrong_type(members.place_of("whitespace_pattern"), "a string", *space));
+    if (space != nullptr && *compact) {
+        return unexpected(invalid(members.place_of("whitespace_pattern"),
+                                  "fields 'structured_outputs.whitespace_pattern' and 'structured_outputs.disable_any_whitespace' "
+                                  "contradict each other; give one of them"));
+    }
     if (auto error = members.error_of_others()) return unexpected(*std::move(error));
     if (!*structure) {
         return unexpected(
-            invalid(field, "field 'structured_outputs' says nothing; give one of json, json_object, regex, choice and grammar"));
+            invalid(field, "field 'structured_outputs' says nothing; give one of json, json_object, regex, choice, grammar and structural_tag"));
     }
-    (*structure)->compact = *compact;
+    if (*compact) (*structure)->space.clear();
+    if (space != nullptr) (*structure)->space = *space->as_string();
+    (*structure)->closed = *closed;
     return structure;
 }
 

@@ -12,12 +12,15 @@ struct Structure {
         regex,        // of the whole answer
         choices,      // a JSON array of strings, one of which is the answer
         lark,         // a grammar
-        rules         // a grammar with schemas that Lorry made of the job's tools (lorry_grammar.h)
+        rules,        // a grammar with schemas that Lorry made of the job's tools (lorry_grammar.h)
+        tags          // {"structures", "triggers"}, JSON: structural tags in free text (lorry_grammar.h)
     };
     Kind kind = Kind::json_schema;
     std::string field;  // of the job's body, for errors
     std::string text;
-    bool compact = false;  // JSON without any white space; otherwise one space may follow each comma and colon
+    // Of JSON schemas and tags.
+    std::string space = " ?";  // a regular expression: the white space after each comma and colon; there is no other
+    bool closed = false;       // objects whose schema lists properties have no others
 
     bool operator==(const Structure&) const = default;
 };

@@ -3,6 +3,8 @@
 
 #include <stdexcept>
 
+#include <fmt/format.h>
+
 #include "engine/text/abi.h"
 #include "engine/text/lorry_grammar.h"
 #include "engine/text/tokenizer.h"
@@ -10,15 +12,22 @@
 namespace lorry::engine {
 namespace {
 
-lorry_grammar_kind kind_of(const schema::Structure& structure) {
-    switch (structure.kind) {
-        case schema::Structure::Kind::json_schema: return structure.compact ? LORRY_GRAMMAR_COMPACT_JSON_SCHEMA : LORRY_GRAMMAR_JSON_SCHEMA;
+lorry_grammar_kind kind_of(schema::Structure::Kind kind) {
+    switch (kind) {
+        case schema::Structure::Kind::json_schema: return LORRY_GRAMMAR_JSON_SCHEMA;
         case schema::Structure::Kind::regex: return LORRY_GRAMMAR_REGEX;
         case schema::Structure::Kind::choices: return LORRY_GRAMMAR_CHOICES;
         case schema::Structure::Kind::rules: return LORRY_GRAMMAR_RULES;
+        case schema::Structure::Kind::tags: return LORRY_GRAMMAR_TAGS;
         case schema::Structure::Kind::lark: break;
     }
     return LORRY_GRAMMAR_LARK;
+}
+
+// Equal for structures that compile to the same grammar.
+std::string key_of(const schema::Structure& structure) {
+    return fmt::format("{} {:d} {} {}{}", static_cast<int>(structure.kind), structure.closed, structure.space.size(), structure.space,
+                       structure.text);
 }
 
 }  // namespace
@@ -73,8 +82,7 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabu
 GrammarCompiler::~GrammarCompiler() = default;
 
 GrammarCompiler::Result GrammarCompiler::compile(const schema::Structure& structure) {
-    const lorry_grammar_kind kind = kind_of(structure);
-    std::string key = std::to_string(kind) + structure.text;
+    std::string key = key_of(structure);
     std::promise<Result> promise;
     std::unique_lock lock(mutex_);
     if (const auto place = places_.find(key); place != places_.end()) {
@@ -89,7 +97,7 @@ GrammarCompiler::Result GrammarCompiler::compile(const schema::Structure& struct
     ++compilations_;
     lock.unlock();
     try {
-        Compiled compiled = compile_anew(kind, structure.text);
+        Compiled compiled = compile_anew(structure);
         settle(kept, compiled);
         promise.set_value(compiled.result);
         return std::move(compiled.result);
@@ -138,13 +146,16 @@ const lorry_grammar_compiler* GrammarCompiler::handle(std::string& error) {
     return handle_.get();
 }
 
-GrammarCompiler::Compiled GrammarCompiler::compile_anew(int kind, std::string_view text) {
+GrammarCompiler::Compiled GrammarCompiler::compile_anew(const schema::Structure& structure) {
     std::string error;
     const lorry_grammar_compiler* compiler = handle(error);
     if (compiler == nullptr) return {.result = unexpected(std::move(error)), .is_final = true};
     lorry_grammar* handle = nullptr;
-    const auto status =
-        lorry_grammar_compile(compiler, static_cast<lorry_grammar_kind>(kind), abi::view_of(text), &handle, abi::sink_into(error));
+    const lorry_grammar_structure described{.kind = kind_of(structure.kind),
+                                            .text = abi::view_of(structure.text),
+                                            .space = abi::view_of(structure.space),
+                                            .closed = structure.closed};
+    const auto status = lorry_grammar_compile(compiler, described, &handle, abi::sink_into(error));
     if (status != LORRY_TEXT_OK) return {.result = unexpected(std::move(error)), .is_final = status != LORRY_TEXT_NO_THREAD};
     auto grammar = std::make_unique<Grammar>();
     grammar->handle_.reset(handle);

@@ -107,7 +107,7 @@ private:
         void operator()(lorry_grammar_compiler* handle) const;
     };
 
-    Compiled compile_anew(int kind, std::string_view text);  // kind: a lorry_grammar_kind
+    Compiled compile_anew(const schema::Structure& structure);
     void settle(std::list<Kept>::iterator kept, const Compiled& compiled);
     void forget(std::list<Kept>::iterator kept);
     // Null, and the reason in `error`, if there is none for this tokenizer.

@@ -13,17 +13,27 @@ typedef struct lorry_grammar_compiler lorry_grammar_compiler;
 typedef struct lorry_grammar lorry_grammar;
 typedef struct lorry_grammar_answer lorry_grammar_answer;
 
-/* What the text of a structure is. In JSON one space may follow each comma and colon, or, if compact, none; there is no other white space.
+/* What the text of a structure is.
  * Rules: {"rules": rules of Lark, which may name tokens, "schemas": [JSON schemas, which the rules call schema_0, schema_1, ...]}.
+ * Tags: {"structures": [{"begin", "schema", "end"}], "triggers": [texts]}: free text, in which each trigger begins a tag.
  * Choices: a JSON array of strings. A regular expression is one of Rust's crate `regex`. */
 typedef enum {
     LORRY_GRAMMAR_JSON_SCHEMA = 0,
-    LORRY_GRAMMAR_COMPACT_JSON_SCHEMA = 1,
-    LORRY_GRAMMAR_REGEX = 2,
-    LORRY_GRAMMAR_CHOICES = 3,
-    LORRY_GRAMMAR_LARK = 4,
-    LORRY_GRAMMAR_RULES = 5
+    LORRY_GRAMMAR_REGEX = 1,
+    LORRY_GRAMMAR_CHOICES = 2,
+    LORRY_GRAMMAR_LARK = 3,
+    LORRY_GRAMMAR_RULES = 4,
+    LORRY_GRAMMAR_TAGS = 5
 } lorry_grammar_kind;
+
+/* Of JSON schemas and tags: space is a regular expression of the white space after each comma and colon, and there is no other; closed says
+ * that objects whose schema lists properties have no others. */
+typedef struct {
+    lorry_grammar_kind kind;
+    lorry_text_view text;
+    lorry_text_view space;
+    bool closed;
+} lorry_grammar_structure;
 
 /* Takes time for each token. vocabulary: of the model, which draws no other tokens. end_tokens: those that may end an answer, within the
  * vocabulary; none is an error. */
@@ -31,8 +41,8 @@ lorry_text_status lorry_grammar_compiler_new(const lorry_text_tokenizer* tokeniz
                                              size_t count, lorry_grammar_compiler** out, lorry_text_sink error);
 void lorry_grammar_compiler_free(lorry_grammar_compiler* compiler);
 /* The error says what is wrong with the structure: its syntax, a keyword that is not supported, or that it is too complex. */
-lorry_text_status lorry_grammar_compile(const lorry_grammar_compiler* compiler, lorry_grammar_kind kind, lorry_text_view text,
-                                        lorry_grammar** out, lorry_text_sink error);
+lorry_text_status lorry_grammar_compile(const lorry_grammar_compiler* compiler, lorry_grammar_structure structure, lorry_grammar** out,
+                                        lorry_text_sink error);
 /* Measured: what the grammar takes of memory, and what an answer takes as it begins. */
 typedef struct {
     size_t bytes;

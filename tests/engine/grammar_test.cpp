@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <future>
 #include <map>
 #include <span>
@@ -29,7 +30,7 @@ class GrammarTest : public testing::TestWithParam<std::int64_t> {};
 
 std::shared_ptr<const Grammar> grammar_of_schema(const std::string& schema) {
     GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
-    return *compiler.compile({.text = schema, .compact = true});
+    return *compiler.compile({.text = schema, .space = ""});
 }
 
 TEST_P(GrammarTest, HoldsEachAnswerToItsOwnGrammarAmongOthersWithNone) {
@@ -120,6 +121,60 @@ TEST_P(GrammarTest, DrawsAnEndTokenBeforeMinTokensWhereItsGrammarAllowsNoOther) 
     request.drawing = shared({.sampling = {.min_tokens = 30}, .end_tokens = {grammar_end}, .grammar = grammar_of("abé?", grammar_end + 1)});
     rig.engine->submit(request);
     EXPECT_EQ(rig.run().at(1).text, "ab");
+}
+
+// Answers under the structure, of 30 prompts of printable characters.
+std::vector<Result> results_under(const schema::Structure& structure, std::int64_t queued) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    const auto grammar = *compiler.compile(structure);
+    tests::HashEngine rig(queued, 200, 200, {});
+    for (RequestId id = 1; id <= 30; ++id) {
+        Request request = request_of(id, prompt_of(5, static_cast<std::int32_t>(id)), 300);
+        for (TokenId& token : request.prompt) token %= grammar_end;
+        request.drawing = shared({.end_tokens = {grammar_end}, .grammar = grammar});
+        rig.engine->submit(std::move(request));
+    }
+    std::vector<Result> results;
+    for (auto& [id, result] : rig.run()) results.push_back(std::move(result));
+    return results;
+}
+
+// What vLLM's whitespace_pattern and disable_additional_properties say.
+TEST_P(GrammarTest, WritesJsonInTheStyleThatAJobAsksFor) {
+    const std::string schema =
+        R"({"type":"object","properties":{"a":{"enum":[1]},"b":{"type":"object","properties":{"c":{"enum":[2]}},"required":["c"]}},)"
+        R"("required":["a","b"]})";
+    bool spaced = false;
+    for (const Result& result : results_under({.text = schema, .space = "( |\\s\\n){0,2}", .closed = true}, GetParam())) {
+        ASSERT_EQ(result.finish, FinishReason::stop) << result.text;
+        const auto answer = schema::Json::parse(result.text);
+        ASSERT_TRUE(answer) << result.text;
+        EXPECT_EQ(answer->dump(), R"({"a":1,"b":{"c":2}})");
+        spaced |= result.text.find_first_of(" \n") != std::string::npos;
+    }
+    EXPECT_TRUE(spaced);
+    for (const Result& result : results_under({.text = schema, .space = "", .closed = true}, GetParam()))
+        EXPECT_EQ(result.text, R"({"a":1,"b":{"c":2}})");
+}
+
+TEST_P(GrammarTest, HoldsTagsToTheirSchemasInFreeText) {
+    const std::string tags =
+        R"({"structures":[{"begin":"<f=a>","schema":{"enum":[17]},"end":"</f>"},{"begin":"<f=b>","schema":{"type":"boolean"},"end":"."},)"
+        R"({"begin":"$","schema":{"enum":["x"]},"end":""}],"triggers":["<f=","$"]})";
+    std::size_t found = 0;
+    for (const Result& result : results_under({.kind = schema::Structure::Kind::tags, .text = tags}, GetParam())) {
+        for (std::size_t at = 0; (at = result.text.find_first_of("<$", at)) != std::string::npos; ++at) {
+            const std::string_view rest = std::string_view(result.text).substr(at);
+            if (!rest.starts_with("<f=") && !rest.starts_with('$')) continue;
+            const std::array<std::string_view, 4> whole{"<f=a>17</f>", "<f=b>true.", "<f=b>false.", R"($"x")"};
+            const bool is_whole = std::ranges::any_of(whole, [&](std::string_view tag) { return rest.starts_with(tag); });
+            const bool is_cut = result.finish == FinishReason::length &&
+                                std::ranges::any_of(whole, [&](std::string_view tag) { return tag.starts_with(rest); });
+            EXPECT_TRUE(is_whole || is_cut) << result.text;
+            found += is_whole ? 1U : 0U;
+        }
+    }
+    EXPECT_GT(found, 5U);
 }
 
 // An answer whose names and signs are forced, with room for drawn tokens between them.
@@ -260,6 +315,56 @@ TEST(Grammars, ThatCannotBeCompiledFailOnceAndAreRefusedWithTheSameWordsAfterwar
     const auto error = compiler.compile(regex_of("(a")).error();
     for (int again = 0; again < 100; ++again) EXPECT_EQ(compiler.compile(regex_of("(a")).error(), error);
     EXPECT_EQ(compiler.stats().compilations, 1U);
+}
+
+TEST(Grammars, ThatDifferInStyleAreCompiledApart) {
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    const schema::Structure structure{.text = R"({"type":"object","properties":{"a":{"type":"null"}}})"};
+    schema::Structure compact = structure;
+    compact.space = "";
+    schema::Structure closed = structure;
+    closed.closed = true;
+    const auto first = *compiler.compile(structure);
+    EXPECT_NE(*compiler.compile(compact), first);
+    EXPECT_NE(*compiler.compile(closed), first);
+    EXPECT_EQ(*compiler.compile(structure), first);
+}
+
+TEST(Grammars, ThatWouldWriteWhatIsNoJsonOrNoTagAreRefused) {
+    struct Case {
+        schema::Structure structure;
+        std::string error;
+    };
+    const auto spaced = [](std::string space) { return schema::Structure{.text = "{}", .space = std::move(space)}; };
+    const auto tagged = [](std::string text) { return schema::Structure{.kind = schema::Structure::Kind::tags, .text = std::move(text)}; };
+    const std::vector<Case> cases{
+        {spaced("x"), "whitespace_pattern has 'x'"},
+        {spaced("[^a]"), "whitespace_pattern has '^'"},
+        {spaced("."), "whitespace_pattern has '.'"},
+        {spaced("\\S"), "whitespace_pattern has '\\S'"},
+        {spaced("(?i: )"), "whitespace_pattern has '(?'"},
+        {spaced(" {1,x}"), "whitespace_pattern has '{'"},
+        {spaced("\\"), "whitespace_pattern has '\\'"},
+        {spaced(std::string(201, ' ')), "whitespace_pattern has 201 bytes"},
+        {tagged(R"({"structures":1,"triggers":["<"]})"), "structures is a list"},
+        {tagged(R"({"structures":[{"begin":"<a","schema":{},"end":""}],"triggers":[]})"), "triggers is a list of at least one text"},
+        {tagged(R"({"structures":[{"begin":"a","schema":{},"end":""}],"triggers":["<"]})"),
+         "structures[0].begin 'a' begins with none of the triggers"},
+        {tagged(R"({"structures":[{"begin":"<","schema":{}}],"triggers":["<"]})"), "structures[0].end is missing"},
+        {tagged(R"({"structures":[{"begin":"<","end":""}],"triggers":["<"]})"), "structures[0].schema is missing"},
+        {tagged(R"({"structures":[{"begin":"<","schema":{},"end":"","x":1}],"triggers":["<"]})"), "structures[0].x is not supported"},
+        {tagged(R"({"structures":[{"begin":"<","schema":{},"end":""}],"triggers":["<","a<b"]})"), "is a part of the trigger 'a<b'"},
+        {tagged(R"({"structures":[{"begin":"<","schema":{},"end":""}],"triggers":["<",">"]})"), "no structure begins with the trigger '>'"},
+        {tagged(R"({"structures":[{"begin":"","schema":{},"end":""}],"triggers":[""]})"), "a trigger is empty"},
+        {tagged(R"({"structures":[{"begin":"<|endoftext|>","schema":{},"end":""}],"triggers":["<"]})"), "has the special token"},
+        {tagged(R"({"structures":[{"begin":"<","schema":7,"end":""}],"triggers":["<"]})"), "a schema is a JSON object"},
+    };
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    for (const auto& [structure, error] : cases) {
+        const auto grammar = compiler.compile(structure);
+        ASSERT_FALSE(grammar) << error;
+        EXPECT_THAT(grammar.error(), testing::HasSubstr(error));
+    }
 }
 
 TEST(Grammars, ThatManyThreadsAskForAtOnceAreCompiledOnceEach) {

@@ -74,7 +74,7 @@ void hold_to_grammar(Request& request, const ModelConfig& config) {
     Drawing drawing = *request.drawing;
     drawing.end_tokens = {93};
     if (request.id % 8 == 3) drawing.sampling.logprobs.reset();  // tokens that are forced are then computed together
-    drawing.grammar = *compiler.compile({.text = schema, .compact = true});
+    drawing.grammar = *compiler.compile({.text = schema, .space = ""});
     request.drawing = shared(std::move(drawing));
 }
 

@@ -115,6 +115,12 @@ impl Tokenizer {
         self.library.id_to_token(id)
     }
 
+    /// The texts of special tokens.
+    pub fn specials(&self) -> Vec<String> {
+        let added = self.library.get_added_tokens_decoder().into_values();
+        added.filter(|token| token.special && !token.content.is_empty()).map(|token| token.content).collect()
+    }
+
     /// A prefix such as "##" marks the tokens that continue a word.
     pub fn marks_subwords(&self) -> bool {
         match self.library.get_model() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Answer, CompileError, Compiler, Grammar, Structure};
+use super::{Answer, CompileError, Compiler, Grammar, Structure, Style};
 use crate::abi::{guarded_as, ids_from, Sink, View};
 use crate::tokenizer::Tokenizer;
 
@@ -12,6 +12,15 @@ fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
 
 /// As LORRY_TEXT_NO_THREAD.
 const NO_THREAD: i32 = 2;
+
+/// As lorry_grammar_structure.
+#[repr(C)]
+pub struct GrammarStructure {
+    kind: i32,
+    text: View,
+    space: View,
+    closed: bool,
+}
 
 /// As lorry_grammar_size.
 #[repr(C)]
@@ -43,20 +52,26 @@ pub unsafe extern "C" fn lorry_grammar_compiler_free(compiler: *mut Compiler) {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn lorry_grammar_compile(compiler: &Compiler, kind: i32, text: View, out: *mut *mut Grammar, error: Sink) -> i32 {
+pub unsafe extern "C" fn lorry_grammar_compile(
+    compiler: &Compiler,
+    structure: GrammarStructure,
+    out: *mut *mut Grammar,
+    error: Sink,
+) -> i32 {
     let mut has_thread = true;
     let status = guarded(error, || {
-        let text = text.text("the structure")?;
-        let structure = match kind {
-            0 => Structure::JsonSchema { schema: text, compact: false },
-            1 => Structure::JsonSchema { schema: text, compact: true },
-            2 => Structure::Regex(text),
-            3 => Structure::Choices(text),
-            4 => Structure::Lark(text),
-            5 => Structure::Rules(text),
+        let text = structure.text.text("the structure")?;
+        let style = Style { space: structure.space.text("the white space")?, closed: structure.closed };
+        let structure = match structure.kind {
+            0 => Structure::JsonSchema(text),
+            1 => Structure::Regex(text),
+            2 => Structure::Choices(text),
+            3 => Structure::Lark(text),
+            4 => Structure::Rules(text),
+            5 => Structure::Tags(text),
             other => return Err(format!("there is no kind {other} of structures")),
         };
-        let grammar = compiler.compile(&structure).map_err(|error| match error {
+        let grammar = compiler.compile(&structure, style).map_err(|error| match error {
             CompileError::Structure(why) => why,
             CompileError::NoThread(why) => {
                 has_thread = false;

@@ -5,6 +5,8 @@ pub mod abi;
 mod lark;
 mod pattern;
 mod schema;
+mod space;
+mod tags;
 
 use std::sync::{Arc, Mutex};
 
@@ -32,11 +34,7 @@ const GRAMMAR_BYTES_MAX: usize = 32 << 20;
 
 /// What a job's answer must match. The texts are the job's.
 pub enum Structure<'a> {
-    /// `compact`: no white space at all between the parts of the JSON; otherwise one space may follow each `,` and `:`.
-    JsonSchema {
-        schema: &'a str,
-        compact: bool,
-    },
+    JsonSchema(&'a str),
     /// The syntax of Rust's crate `regex`, but `\d` and `\w` are ASCII's; the whole answer must match.
     Regex(&'a str),
     /// A JSON array of strings, one of which is the answer.
@@ -44,6 +42,17 @@ pub enum Structure<'a> {
     Lark(&'a str),
     /// JSON of Lorry's own: {"rules": rules of Lark, "schemas": [JSON schemas of the job, which the rules call schema_0, schema_1, ...]}.
     Rules(&'a str),
+    /// JSON: tags in free text (tags.rs).
+    Tags(&'a str),
+}
+
+/// How the JSON of an answer is written, whatever its schemas say.
+#[derive(Clone, Copy)]
+pub struct Style<'a> {
+    /// A regular expression: the white space after each `,` and `:`. There is no other.
+    pub space: &'a str,
+    /// Objects whose schema lists properties have no others.
+    pub closed: bool,
 }
 
 /// Bounds that hold for each grammar of a job, however hostile: every sequence has lexer states of its own, and others wait while a grammar
@@ -71,6 +80,7 @@ pub enum CompileError {
 /// Compiles grammars for one tokenizer. Any number of threads may share it.
 pub struct Compiler {
     factory: ParserFactory,
+    specials: Vec<String>,
 }
 
 impl Compiler {
@@ -80,20 +90,20 @@ impl Compiler {
         let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
         factory.quiet();
         *factory.limits_mut() = limits();
-        Ok(Compiler { factory })
+        Ok(Compiler { factory, specials: tokenizer.specials() })
     }
 
-    pub fn compile(&self, structure: &Structure) -> Result<Grammar, CompileError> {
+    pub fn compile(&self, structure: &Structure, style: Style) -> Result<Grammar, CompileError> {
         // The library recurses along references and rules.
         std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, || self.compile_here(structure));
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, || self.compile_here(structure, style));
             let thread = thread.map_err(CompileError::NoThread)?;
             thread.join().unwrap_or_else(|_| Err("it is too complex".to_string())).map_err(CompileError::Structure)
         })
     }
 
-    fn compile_here(&self, structure: &Structure) -> Result<Grammar, String> {
-        let (start, bytes) = measured(|| self.start_of(structure));
+    fn compile_here(&self, structure: &Structure, style: Style) -> Result<Grammar, String> {
+        let (start, bytes) = measured(|| self.start_of(structure, style));
         let start = start?;
         if bytes > GRAMMAR_BYTES_MAX {
             let (megabytes, most) = (bytes >> 20, GRAMMAR_BYTES_MAX >> 20);
@@ -103,8 +113,8 @@ impl Compiler {
         Ok(Grammar { start: Mutex::new(start), bytes, answer_bytes })
     }
 
-    fn start_of(&self, structure: &Structure) -> Result<Matcher, String> {
-        let parser = self.factory.create_parser(grammar_of(structure)?).map_err(message_of)?;
+    fn start_of(&self, structure: &Structure, style: Style) -> Result<Matcher, String> {
+        let parser = self.factory.create_parser(self.grammar_of(structure, style)?).map_err(message_of)?;
         let mut start = Matcher::new(Ok(parser));
         // The library computes states as it needs them: a grammar that is too complex from the first token on is refused here.
         start.compute_mask_or_eos().map_err(message_of)?;
@@ -112,6 +122,38 @@ impl Compiler {
             return Err("only an empty answer would match".to_string());
         }
         Ok(start)
+    }
+
+    fn grammar_of(&self, structure: &Structure, style: Style) -> Result<TopLevelGrammar, String> {
+        match structure {
+            Structure::JsonSchema(schema) => {
+                check_size("the schema is", schema, JSON_BYTES_MAX)?;
+                let schema: Value = serde_json::from_str(schema).map_err(|error| format!("the schema is not JSON: {error}"))?;
+                Ok(TopLevelGrammar::from_json_schema(prepared(schema, style, &mut Size::default())?))
+            }
+            Structure::Regex(regex) => {
+                check_size("the regular expression is", regex, PATTERN_BYTES_MAX)?;
+                Ok(TopLevelGrammar::from_regex(&pattern::ascii(regex)))
+            }
+            Structure::Choices(choices) => {
+                check_size("the choices are", choices, CHOICES_BYTES_MAX)?;
+                let choices: Vec<String> =
+                    serde_json::from_str(choices).map_err(|error| format!("the choices are not strings: {error}"))?;
+                let escaped: Vec<String> = choices.iter().map(|choice| regex::escape(choice)).collect();
+                Ok(TopLevelGrammar::from_regex(&escaped.join("|")))
+            }
+            Structure::Lark(grammar) => {
+                check_size("the grammar is", grammar, PATTERN_BYTES_MAX)?;
+                lark::check(grammar)?;
+                Ok(TopLevelGrammar::from_lark(grammar.to_string()))
+            }
+            Structure::Rules(text) => rules_of(text),
+            Structure::Tags(text) => {
+                check_size("the structural tags are", text, JSON_BYTES_MAX)?;
+                let specials: Vec<&str> = self.specials.iter().map(String::as_str).collect();
+                Ok(TopLevelGrammar::from_lark(tags::rules(text, style, &specials)?))
+            }
+        }
     }
 }
 
@@ -136,32 +178,6 @@ fn check_size(what: &str, text: &str, most: usize) -> Result<(), String> {
     Ok(())
 }
 
-fn grammar_of(structure: &Structure) -> Result<TopLevelGrammar, String> {
-    match structure {
-        Structure::JsonSchema { schema, compact } => {
-            check_size("the schema is", schema, JSON_BYTES_MAX)?;
-            let schema: Value = serde_json::from_str(schema).map_err(|error| format!("the schema is not JSON: {error}"))?;
-            Ok(TopLevelGrammar::from_json_schema(prepared(schema, *compact, &mut Size::default())?))
-        }
-        Structure::Regex(regex) => {
-            check_size("the regular expression is", regex, PATTERN_BYTES_MAX)?;
-            Ok(TopLevelGrammar::from_regex(&pattern::ascii(regex)))
-        }
-        Structure::Choices(choices) => {
-            check_size("the choices are", choices, CHOICES_BYTES_MAX)?;
-            let choices: Vec<String> = serde_json::from_str(choices).map_err(|error| format!("the choices are not strings: {error}"))?;
-            let escaped: Vec<String> = choices.iter().map(|choice| regex::escape(choice)).collect();
-            Ok(TopLevelGrammar::from_regex(&escaped.join("|")))
-        }
-        Structure::Lark(grammar) => {
-            check_size("the grammar is", grammar, PATTERN_BYTES_MAX)?;
-            lark::check(grammar)?;
-            Ok(TopLevelGrammar::from_lark(grammar.to_string()))
-        }
-        Structure::Rules(text) => rules_of(text),
-    }
-}
-
 fn rules_of(text: &str) -> Result<TopLevelGrammar, String> {
     check_size("the functions' schemas are", text, JSON_BYTES_MAX)?;
     let parts: Value = serde_json::from_str(text).map_err(|error| format!("the rules are not JSON: {error}"))?;
@@ -171,13 +187,13 @@ fn rules_of(text: &str) -> Result<TopLevelGrammar, String> {
     let mut lark = rules.to_string();
     let mut size = Size::default();
     for (index, schema) in schemas.iter().enumerate() {
-        lark.push_str(&format!("schema_{index}: %json {}\n", prepared(schema.clone(), false, &mut size)?));
+        lark.push_str(&format!("schema_{index}: %json {}\n", prepared(schema.clone(), Style { space: " ?", closed: false }, &mut size)?));
     }
     Ok(TopLevelGrammar::from_lark(lark))
 }
 
 /// A schema of the job, checked, with the options that say where white space may be. `size`: of the grammar, to which it is added.
-fn prepared(schema: Value, compact: bool, size: &mut Size) -> Result<Value, String> {
+fn prepared(schema: Value, style: Style, size: &mut Size) -> Result<Value, String> {
     let mut schema = match schema {
         Value::Object(schema) => schema,
         Value::Bool(true) => serde_json::Map::new(),
@@ -186,11 +202,11 @@ fn prepared(schema: Value, compact: bool, size: &mut Size) -> Result<Value, Stri
     if schema.contains_key(OPTIONS_KEY) {
         return Err(format!("the schema may not have the key {OPTIONS_KEY}"));
     }
-    schema::prepare(&mut schema, size)?;
-    let space = if compact { "" } else { " ?" };
+    schema::prepare(&mut schema, style.closed, size)?;
+    let space = space::checked(style.space)?;
     schema.insert(
         OPTIONS_KEY.to_string(),
-        json!({"whitespace_flexible": false, "item_separator": format!(",{space}"), "key_separator": format!(":{space}")}),
+        json!({"whitespace_flexible": false, "item_separator": format!(",(?:{space})"), "key_separator": format!(":(?:{space})")}),
     );
     Ok(Value::Object(schema))
 }

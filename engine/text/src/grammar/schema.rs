@@ -49,16 +49,17 @@ impl Size {
 /// Of one schema.
 struct Seen<'a> {
     size: &'a mut Size,
+    closed: bool,
     merges: bool,
     multiples: Vec<u64>,
 }
 
-/// Checks a schema, and makes its patterns those of JSON Schema (pattern.rs). `size`: of its grammar, to which it is added. The error says
-/// what is not supported.
-pub fn prepare(schema: &mut Object, size: &mut Size) -> Result<(), String> {
+/// Checks a schema, and makes its patterns those of JSON Schema (pattern.rs). `closed`: objects that list properties have no others, unless
+/// their schema says which. `size`: of its grammar, to which it is added. The error says what is not supported.
+pub fn prepare(schema: &mut Object, closed: bool, size: &mut Size) -> Result<(), String> {
     size.values += schema.values().map(count_values).sum::<usize>();
     size.check()?;
-    let mut seen = Seen { size, merges: false, multiples: Vec::new() };
+    let mut seen = Seen { size, closed, merges: false, multiples: Vec::new() };
     prepare_object(schema, true, &mut seen)?;
     seen.size.check()?;
     // Where schemas are merged, a number may have to be a multiple of several.
@@ -84,6 +85,10 @@ fn prepare_object(schema: &mut Object, is_root: bool, seen: &mut Seen) -> Result
     seen.size.references += usize::from(schema.contains_key("$ref"));
     seen.merges |= schema.contains_key("allOf") || (schema.contains_key("$ref") && schema.len() > 1);
     check_bounds(schema)?;
+    let lists = ["properties", "patternProperties"].iter().any(|&key| schema.get(key).is_some_and(Value::is_object));
+    if seen.closed && lists && !schema.contains_key("additionalProperties") {
+        schema.insert("additionalProperties".to_string(), Value::Bool(false));
+    }
     check_properties(schema)?;
     if let Some(multiple) = schema.get("multipleOf").and_then(Value::as_f64) {
         seen.multiples.push(without_point(multiple));
