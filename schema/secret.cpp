@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "schema/hex.h"
+
 namespace lorry::schema {
 namespace {
 
@@ -31,14 +33,8 @@ std::string hex_of(const std::array<std::uint8_t, Size>& bytes) {
     return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
-std::optional<std::uint8_t> digit_of(char letter) {
-    if (letter >= '0' && letter <= '9') return static_cast<std::uint8_t>(letter - '0');
-    if (letter >= 'a' && letter <= 'f') return static_cast<std::uint8_t>(letter - 'a' + 10);
-    return std::nullopt;
-}
-
 bool is_hex(std::string_view text) {
-    return std::ranges::all_of(text, [](char letter) { return digit_of(letter).has_value(); });
+    return std::ranges::all_of(text, [](char letter) { return hex_digit_of(letter).has_value(); });
 }
 
 }  // namespace
@@ -57,7 +53,7 @@ std::optional<Sha256> sha256_from_hex(std::string_view text) {
     Sha256 hash{};
     if (text.size() != 2 * hash.size() || !is_hex(text)) return std::nullopt;
     for (std::size_t i = 0; i < hash.size(); ++i) {
-        hash[i] = static_cast<std::uint8_t>(*digit_of(text[2 * i]) * 16 + *digit_of(text[2 * i + 1]));
+        hash[i] = static_cast<std::uint8_t>(*hex_digit_of(text[2 * i]) * 16 + *hex_digit_of(text[2 * i + 1]));
     }
     return hash;
 }

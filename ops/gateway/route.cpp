@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "ops/gateway/errors.h"
+#include "schema/ascii.h"
 #include "schema/codec_error.h"
+#include "schema/hex.h"
 
 namespace lorry::ops {
 namespace {
@@ -24,13 +26,6 @@ std::string_view path_of(std::string_view target) {
     return target.substr(0, target.find('?'));
 }
 
-std::optional<unsigned> digit_of(char letter) {
-    if (letter >= '0' && letter <= '9') return static_cast<unsigned>(letter - '0');
-    if (letter >= 'a' && letter <= 'f') return static_cast<unsigned>(letter - 'a') + 10;
-    if (letter >= 'A' && letter <= 'F') return static_cast<unsigned>(letter - 'A') + 10;
-    return std::nullopt;
-}
-
 // With %XX as the byte; nullopt: an escape is broken, or what comes out is not UTF-8.
 std::optional<std::string> unescaped(std::string_view text) {
     std::string plain;
@@ -39,8 +34,9 @@ std::optional<std::string> unescaped(std::string_view text) {
             plain += text[i];
             continue;
         }
-        const auto high = i + 2 < text.size() ? digit_of(text[i + 1]) : std::nullopt;
-        const auto low = high ? digit_of(text[i + 2]) : std::nullopt;
+        const std::string digits = schema::lower_case(text.substr(i + 1, 2));
+        const auto high = digits.size() == 2 ? schema::hex_digit_of(digits[0]) : std::nullopt;
+        const auto low = high ? schema::hex_digit_of(digits[1]) : std::nullopt;
         if (!low) return std::nullopt;
         plain += static_cast<char>(*high * 16 + *low);
         i += 2;

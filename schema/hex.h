@@ -1,0 +1,16 @@
+// Hexadecimal digits. Used by secret.cpp and ops/gateway/route.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace lorry::schema {
+
+// The value of a digit, whose letters are small; nullopt: it is none.
+constexpr std::optional<std::uint8_t> hex_digit_of(char letter) {
+    if (letter >= '0' && letter <= '9') return static_cast<std::uint8_t>(letter - '0');
+    if (letter >= 'a' && letter <= 'f') return static_cast<std::uint8_t>(letter - 'a' + 10);
+    return std::nullopt;
+}
+
+}  // namespace lorry::schema
