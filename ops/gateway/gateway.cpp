@@ -110,7 +110,7 @@ std::string url_of(const HttpRequest& request) {
 Gateway::Gateway(Options options, consumer::CallBackend& backend)
     : options_(std::move(options)),
       backend_(backend),
-      server_({.host = options_.host, .port = options_.port, .handler = *this, .limits = options_.limits}),
+      server_({.host = options_.host, .port = options_.port, .handler = *this, .limits = options_.limits, .tls = options_.tls}),
       readers_({.bytes_max = options_.limits.bodies_bytes, .read = options_.read_body}) {
     server_.start();
 }

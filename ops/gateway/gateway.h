@@ -48,7 +48,8 @@ public:
         std::int64_t created = 0;  // of the models, in seconds since the epoch
         // Who may call, and what; it outlives the gateway. nullptr: anyone, and everything.
         const Authenticator* authenticator = nullptr;
-        HttpLimits limits = {};  // answer_timeout is call_timeout
+        HttpLimits limits = {};            // answer_timeout is call_timeout
+        const TlsIdentity* tls = nullptr;  // it outlives the gateway; nullptr: without TLS
         // The names of adapters; called on the network's thread, as the next two are. They must be quick.
         std::function<std::vector<std::string>()> adapters;
         std::function<HttpAnswer()> health;

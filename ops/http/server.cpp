@@ -15,7 +15,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/chunk_encode.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -31,6 +30,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/http/client_stream.h"
 #include "schema/ascii.h"
 
 namespace lorry::ops {
@@ -58,7 +58,7 @@ constexpr std::size_t linger_bytes = 64 * 1024;
 // From a whole request to the end of its answer.
 struct Exchange {
     HttpRequestId id;
-    beast::tcp_stream& stream;
+    ClientStream& stream;
     unsigned version = 11;
     bool only_header = false;  // HEAD
     bool keep_alive = false;
@@ -78,7 +78,15 @@ struct Exchange {
 };
 
 struct Connection {
-    beast::tcp_stream stream;
+    Connection(tcp::socket socket, const TlsIdentity* tls, std::size_t buffer_bytes)
+        : stream(std::move(socket), tls), buffer(buffer_bytes) {
+        beast::error_code gone;
+        address = stream.socket().remote_endpoint(gone).address();
+        // Of a socket for both versions.
+        if (address.is_v6() && address.to_v6().is_v4_mapped()) address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+    }
+
+    ClientStream stream;
     asio::ip::address address;
     beast::flat_buffer buffer;     // what came and was not used yet
     std::uint64_t progress = 0;    // grows with each step of any connection: the smallest was quiet for longest
@@ -137,6 +145,7 @@ struct HttpServer::State {
     asio::awaitable<bool> serve_whole(Connection& connection, HttpRequest request, unsigned version, bool keep_alive);
     asio::awaitable<bool> converse(Connection& connection, Exchange& exchange);
     asio::awaitable<bool> wait(Connection& connection, Exchange& exchange, bool watches);
+    bool take_early(Connection& connection, const Exchange& exchange);
     asio::awaitable<bool> write(Connection& connection, Response response, bool only_header);
     asio::awaitable<bool> write_begin(Connection& connection, Exchange& exchange);
     asio::awaitable<bool> write_part(Connection& connection, Exchange& exchange);
@@ -150,6 +159,7 @@ struct HttpServer::State {
 
     HttpHandler& handler;
     const HttpLimits limits;
+    const TlsIdentity* const tls;  // nullptr: without
     const std::string host;
     const std::uint16_t wanted_port;
     std::uint16_t port = 0;  // constant after construction
@@ -168,7 +178,8 @@ struct HttpServer::State {
     std::thread thread;
 };
 
-HttpServer::State::State(const Options& given) : handler(given.handler), limits(given.limits), host(given.host), wanted_port(given.port) {
+HttpServer::State::State(const Options& given)
+    : handler(given.handler), limits(given.limits), tls(given.tls), host(given.host), wanted_port(given.port) {
     listen();
     port = acceptor.local_endpoint().port();
 }
@@ -217,7 +228,7 @@ asio::awaitable<void> HttpServer::State::accept_clients() {
     while (acceptor.is_open()) {
         const auto [stopped] = co_await acceptor.async_wait(tcp::acceptor::wait_read, as_result);
         if (stopped) co_return;
-        const auto open = std::ranges::count_if(connections, [](Connection& each) { return each.stream.socket().is_open(); });
+        const auto open = std::ranges::count_if(connections, [](Connection& each) { return each.stream.is_open(); });
         const bool has_room = static_cast<std::size_t>(open) < limits.connections || close_one();
         beast::error_code error;
         tcp::socket socket(context);
@@ -235,12 +246,10 @@ asio::awaitable<void> HttpServer::State::accept_clients() {
 
 void HttpServer::State::start(tcp::socket socket) {
     beast::error_code gone;
-    const asio::ip::address address = socket.remote_endpoint(gone).address();
     // Otherwise the end of a long answer waits for the client's acknowledgement, for 40 ms.
     socket.set_option(tcp::no_delay(true), gone);
     socket.non_blocking(true, gone);
-    connections.push_back(
-        {.stream = beast::tcp_stream(std::move(socket)), .address = address, .buffer = beast::flat_buffer(limits.header_bytes)});
+    connections.emplace_back(std::move(socket), tls, limits.header_bytes);
     const auto place = std::prev(connections.end());
     count_progress(*place);
     // An exception, as for lack of memory, ends only this connection.
@@ -255,7 +264,7 @@ bool HttpServer::State::close_one() {
     std::map<asio::ip::address, std::int64_t> of_address;
     std::vector<Connection*> quiet;
     for (Connection& connection : connections) {
-        if (!connection.stream.socket().is_open()) continue;
+        if (!connection.stream.is_open()) continue;
         ++of_address[connection.address];
         if (!connection.waits()) quiet.push_back(&connection);
     }
@@ -266,14 +275,23 @@ bool HttpServer::State::close_one() {
 }
 
 asio::awaitable<void> HttpServer::State::serve(Connection& connection) {
+    connection.stream.expires_after(limits.request_timeout);
+    const beast::error_code failed = co_await connection.stream.handshake();
+    if (ClientStream::is_plain_http(failed)) {
+        connection.stream.become_plain();
+        co_await write(connection, response_of(handler.refusal(400, "This port speaks TLS: write https:// in the url."), 11, false), false);
+        co_return co_await linger(connection);
+    }
+    if (failed) co_return connection.stream.close();
+    count_progress(connection);
     std::chrono::milliseconds patience = limits.request_timeout;
     while (acceptor.is_open() && co_await serve_request(connection, patience)) patience = limits.idle_timeout;
-    if (connection.stream.socket().is_open()) co_await linger(connection);
+    if (connection.stream.is_open()) co_await linger(connection);
 }
 
 // Reads a request, whose first byte must come within `patience`, and answers it. False if the connection is to end.
 asio::awaitable<bool> HttpServer::State::serve_request(Connection& connection, std::chrono::milliseconds patience) {
-    beast::tcp_stream& stream = connection.stream;
+    ClientStream& stream = connection.stream;
     beast::flat_buffer& buffer = connection.buffer;
     if (buffer.size() == 0) {
         stream.expires_after(patience);
@@ -293,10 +311,11 @@ asio::awaitable<bool> HttpServer::State::serve_request(Connection& connection, s
     const bool keep_alive = parser.get().keep_alive();
     const unsigned version = parser.get().version();
     HttpRequest request = error ? HttpRequest() : request_of(parser);
+    request.from = connection.address.to_string();
     std::optional<HttpAnswer> refused = refusal_of(error, parser, request);
     if (!refused && request.has_body) {
         refused = co_await read_body(connection, parser, request);
-        if (!refused && !stream.socket().is_open()) co_return false;
+        if (!refused && !stream.is_open()) co_return false;
     }
     if (refused) {
         co_await write(connection, response_of(std::move(*refused), version, false), only_header);
@@ -326,7 +345,7 @@ std::optional<HttpAnswer> HttpServer::State::refusal_of(const beast::error_code&
 // Returns a refusal, or fills in the request's body. Closes the connection if the client went away or was too slow.
 asio::awaitable<std::optional<HttpAnswer>> HttpServer::State::read_body(Connection& connection, HeaderParser& parser,
                                                                         HttpRequest& request) {
-    beast::tcp_stream& stream = connection.stream;
+    ClientStream& stream = connection.stream;
     stream.expires_after(limits.body_pause);
     if (request.count("expect") > 0) {
         constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -424,6 +443,8 @@ asio::awaitable<bool> HttpServer::State::wait(Connection& connection, Exchange& 
         look(ended);
         co_return false;
     }
+    // What came together with the request may be in the stream already, where it makes no socket readable.
+    if (connection.stream.has_tls() && !take_early(connection, exchange)) co_return false;
     const auto [order, changed, readable] =
         co_await asio::experimental::make_parallel_group(exchange.changed.async_wait(asio::deferred),
                                                          connection.stream.socket().async_wait(tcp::socket::wait_read, asio::deferred))
@@ -432,15 +453,20 @@ asio::awaitable<bool> HttpServer::State::wait(Connection& connection, Exchange& 
         look(changed);
         co_return true;
     }
+    co_return take_early(connection, exchange);
+}
+
+// Takes what the client has sent before its answer. False as for wait().
+bool HttpServer::State::take_early(Connection& connection, const Exchange& exchange) {
     beast::flat_buffer& buffer = connection.buffer;
     const std::size_t room = buffer.max_size() - buffer.size();
-    if (room == 0) co_return false;
+    if (room == 0) return false;
     // Does not wait: what made the socket readable may have been read before.
     beast::error_code ended;
-    buffer.commit(connection.stream.socket().read_some(buffer.prepare(room), ended));
-    if (!ended || ended == asio::error::would_block) co_return true;
+    buffer.commit(connection.stream.read_now(buffer.prepare(room), ended));
+    if (!ended || ended == asio::error::would_block) return true;
     handler.on_client_gone(exchange.id);
-    co_return false;
+    return false;
 }
 
 asio::awaitable<bool> HttpServer::State::write(Connection& connection, Response response, bool only_header) {
@@ -486,12 +512,11 @@ asio::awaitable<bool> HttpServer::State::write_end(Connection& connection, const
 }
 
 asio::awaitable<void> HttpServer::State::linger(Connection& connection) {
-    beast::error_code ignored;
-    connection.stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
     connection.stream.expires_after(linger_timeout);
+    co_await connection.stream.end_sending();
     std::array<char, 4096> waste;
     for (std::size_t left = linger_bytes; left > 0;) {
-        const auto [ended, bytes] = co_await connection.stream.async_read_some(asio::buffer(waste), as_result);
+        const auto [ended, bytes] = co_await connection.stream.async_read_waste(asio::buffer(waste), as_result);
         if (ended) break;
         left -= std::min(left, bytes);
     }

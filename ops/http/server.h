@@ -18,6 +18,8 @@
 
 namespace lorry::ops {
 
+class TlsIdentity;
+
 using HttpField = std::pair<std::string, std::string>;
 
 struct HttpRequest {
@@ -26,6 +28,7 @@ struct HttpRequest {
     std::vector<HttpField> fields;  // of the header; names in lower case
     bool has_body = false;          // as its header says
     std::string body;               // empty until all of it has come
+    std::string from;               // the client's address: "10.0.0.7", "fe80::1"
 
     // The first field of that name, in lower case; nullptr: there is none.
     const std::string* field(std::string_view name) const;
@@ -66,11 +69,12 @@ struct HttpLimits {
     std::size_t body_bytes = 0;                         // of a request; 413 beyond
     std::size_t bodies_bytes = std::size_t{256} << 20;  // that came of all bodies which are being read; 503 beyond
     std::size_t unsent_bytes = std::size_t{1} << 20;    // of a streamed answer: a client that reads more slowly is cut off
-    std::chrono::milliseconds request_timeout{10'000};  // from a request's first byte, or the connection's start, to the end of its header
-    std::chrono::milliseconds body_pause{10'000};       // from there, or from any part of its body, to the next part
-    std::chrono::milliseconds body_timeout{60'000};     // from there to the end of its body
-    std::chrono::milliseconds idle_timeout{120'000};    // from an answer to the next request
-    std::chrono::milliseconds write_timeout{10'000};    // for an answer, or for what there is of a streamed one
+    std::chrono::milliseconds request_timeout{
+        10'000};  // for the TLS handshake; from a request's first byte, or the connection's start, to the end of its header
+    std::chrono::milliseconds body_pause{10'000};             // from there, or from any part of its body, to the next part
+    std::chrono::milliseconds body_timeout{60'000};           // from there to the end of its body
+    std::chrono::milliseconds idle_timeout{120'000};          // from an answer to the next request
+    std::chrono::milliseconds write_timeout{10'000};          // for an answer, or for what there is of a streamed one
     std::optional<std::chrono::milliseconds> answer_timeout;  // from a request's end to the end of its answer
 };
 
@@ -81,6 +85,7 @@ public:
         std::uint16_t port = 0;  // 0: any free one
         HttpHandler& handler;
         HttpLimits limits = {};
+        const TlsIdentity* tls = nullptr;  // it outlives the server; nullptr: without TLS
     };
     // Descriptors that a server takes besides one for each connection: the listening socket and those of the event loop.
     static constexpr std::size_t descriptors_own = 4;
