@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -390,6 +391,40 @@ void read_int8(const CodedSource& source, const ModuleTensors&, const CodedModul
     for (float& scale : weight.scales) scale /= 127.0F;
 }
 
+// MXFP4: codes are floating-point numbers of 1 sign, 2 exponent and 1 fraction bits, two in a byte, the lower half first; a scale for 32 of
+// them is a power of two, stored as its exponent plus 127.
+constexpr std::array<float, 16> e2m1 = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                                        -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+
+void find_mxfp4(const CodedSource& source, const ModuleTensors& tensors, CodedModule& module) {
+    const std::int64_t groups = blocks_of(module.in_features, *source.config.group_size);
+    if (module.in_features % *source.config.group_size != 0) {
+        throw std::runtime_error(
+            fmt::format("{}: MXFP4 has groups of {} inputs, and this module has {} inputs; use the full-precision checkpoint", module.path,
+                        *source.config.group_size, module.in_features));
+    }
+    module.tensors = {&tensors.need("weight_blocks", unsigned8, {module.out_features, groups, *source.config.group_size / 2}),
+                      &tensors.need("weight_scales", unsigned8, {module.out_features, groups})};
+}
+
+void read_mxfp4(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
+    constexpr unsigned largest = 252;  // 6 · 2^125 is finite in float32; 255 means that a value is not a number
+    weight.part.table = e2m1;
+    std::uint8_t* to = weight.codes.data();
+    for (const std::byte both : module.tensors[0]->bytes) {
+        *to++ = static_cast<std::uint8_t>(both) & 0xFU;
+        *to++ = static_cast<std::uint8_t>(both) >> 4U;
+    }
+    number_groups(weight, module.in_features, source.config.group_size);
+    for (const std::byte exponent : module.tensors[1]->bytes) {
+        const auto stored = std::to_integer<unsigned>(exponent);
+        if (stored > largest)
+            tensors.fail(*module.tensors[1],
+                         fmt::format("has the exponent {}, with which weights are not finite; fetch the file again", stored));
+        weight.scales.push_back(std::ldexp(1.0F, static_cast<int>(stored) - 127));
+    }
+}
+
 struct CodeReader {
     CodeFormat format;
     // The tensor of codes that a quantized module has.
@@ -406,6 +441,7 @@ constexpr std::array readers = {
     CodeReader{CodeFormat::fp8_blocks, "weight", find_bytes, read_bytes},
     CodeReader{CodeFormat::bitsandbytes_int8, "weight", find_int8, read_int8},
     CodeReader{CodeFormat::bitsandbytes_4bit, "weight", find_blocks, read_blocks},
+    CodeReader{CodeFormat::mxfp4, "weight_blocks", find_mxfp4, read_mxfp4},
 };
 
 const CodeReader& reader_of(CodeFormat format) {

@@ -428,10 +428,11 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;
     read_scales(config, traits, out);
     out.quantized = read_quantized_config(config);
-    if (out.quantized && out.experts) {
-        config.refuse("quantization_config",
-                      "quantized mixtures of experts are not supported yet: use the full-precision checkpoint, with "
-                      "--quantize if memory is short");
+    const bool is_mxfp4 = out.quantized && out.quantized->format == CodeFormat::mxfp4;
+    const bool experts_alternate = out.experts && out.names->experts->alternates;
+    if (out.quantized && is_mxfp4 != experts_alternate) {
+        config.refuse("quantization_config", is_mxfp4 ? "MXFP4 is supported for GPT-OSS only; use a checkpoint in another format"
+                                                      : "experts of GPT-OSS are supported in MXFP4 and in full precision only");
     }
 
     const auto bos = read_ids(config, "bos_token_id");

@@ -370,6 +370,7 @@ namespace {
 // Finds the modules whose weight is in codes.
 void check_codes(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint, CheckedTensors& checked) {
     const CodedSource source{.config = *config.quantized, .checkpoint = checkpoint, .prefix = layout.prefix};
+    std::set<std::string> coded;  // names of weights
     for (const LinearModule& linear : layout.linears) {
         const bool is_head = linear.projection == Projection::head;
         if (is_head && config.tied_head) continue;
@@ -381,11 +382,12 @@ void check_codes(const ModelConfig& config, const ModelLayout& layout, const Che
                             "that leaves it unquantized",
                             checkpoint.file_of(*module->tensors.front()), linear.path, config.quantized->name, what));
         };
-        if (linear.transposed) refuse("Conv1D modules");
+        if (config.names->transposed) refuse("Conv1D modules");
         if (is_head && config.token_score) refuse("rerankers, which score with two rows of it");
-        std::erase_if(checked.used, [&](const LayoutTensor& tensor) { return tensor.name == linear.path + ".weight"; });
+        coded.insert(linear.path + ".weight");
         checked.coded.push_back(std::move(*module));
     }
+    std::erase_if(checked.used, [&](const LayoutTensor& tensor) { return coded.contains(tensor.name); });
 }
 
 }  // namespace

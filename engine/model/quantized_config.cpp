@@ -241,6 +241,10 @@ QuantizedConfig read_bitsandbytes(const Section& section) {
             .group_size = 64};
 }
 
+QuantizedConfig read_mxfp4(const Section&) {
+    return {.format = CodeFormat::mxfp4, .name = "MXFP4, groups of 32", .bits = 4, .group_size = 32};
+}
+
 struct Method {
     std::string_view name;
     QuantizedConfig (*read)(const Section& section);
@@ -317,12 +321,15 @@ constexpr std::array<std::string_view, 16> bitsandbytes_keys = {"quant_method",
                                                                 "modules_to_not_convert",
                                                                 "target_parameters"};
 
+constexpr std::array<std::string_view, 3> mxfp4_keys = {"quant_method", "modules_to_not_convert", "dequantize"};
+
 constexpr std::array methods = {
     Method{"gptq", read_gptq, gptq_keys},
     Method{"awq", read_awq, awq_keys},
     Method{"compressed-tensors", read_compressed, compressed_keys},
     Method{"fp8", read_fp8, fp8_keys},
     Method{"bitsandbytes", read_bitsandbytes, bitsandbytes_keys},
+    Method{"mxfp4", read_mxfp4, mxfp4_keys},
 };
 
 }  // namespace

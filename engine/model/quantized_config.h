@@ -11,7 +11,7 @@ namespace lorry::engine {
 class Section;
 
 // Where a checkpoint's codes, scales and zero points are.
-enum class CodeFormat : std::uint8_t { gptq, awq, packed_integers, integers, fp8, fp8_blocks, bitsandbytes_4bit, bitsandbytes_int8 };
+enum class CodeFormat : std::uint8_t { gptq, awq, packed_integers, integers, fp8, fp8_blocks, bitsandbytes_4bit, bitsandbytes_int8, mxfp4 };
 
 struct CodeBlock {
     std::int64_t outputs = 0;

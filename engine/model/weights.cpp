@@ -289,15 +289,25 @@ Tensor part_of(const Tensor& whole, std::int64_t index, std::int64_t part, std::
 
 namespace {
 
-// GPT-OSS: LIST.gate_up_proj [experts, in, out] and LIST.gate_up_proj_bias become LIST.EXPERT.gate_up_proj.weight and .bias; so does down.
+// GPT-OSS: LIST.gate_up_proj [experts, in, out] and LIST.gate_up_proj_bias become LIST.EXPERT.gate_up_proj.weight and .bias; so does down,
+// and so do the codes and scales of MXFP4, which are by outputs.
+struct ExpertTensor {
+    const char* end;
+    std::size_t sizes;
+    const char* name;  // of an expert's
+};
+constexpr std::array alternating_tensors = {ExpertTensor{"", 3, "weight"}, ExpertTensor{"_bias", 2, "bias"},
+                                            ExpertTensor{"_blocks", 4, "weight_blocks"}, ExpertTensor{"_scales", 3, "weight_scales"}};
+
 void split_alternating(Tensor tensor, const std::string& list, std::string_view rest, std::vector<Tensor>& out) {
     for (const char* module : {"gate_up_proj", "down_proj"}) {
-        const bool is_weight = rest == fmt::format("experts.{}", module) && tensor.shape.size() == 3;
-        const bool is_bias = rest == fmt::format("experts.{}_bias", module) && tensor.shape.size() == 2;
-        if ((!is_weight && !is_bias) || tensor.begin == tensor.end || tensor.shape[0] > experts_max) continue;
+        const auto* const found = std::ranges::find_if(alternating_tensors, [&](const ExpertTensor& one) {
+            return rest == fmt::format("experts.{}{}", module, one.end) && tensor.shape.size() == one.sizes;
+        });
+        if (found == alternating_tensors.end() || tensor.begin == tensor.end || tensor.shape[0] > experts_max) continue;
         for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
             out.push_back(part_of(tensor, expert, 0, 1));
-            out.back().name = fmt::format("{}.{}.{}.{}", list, expert, module, is_weight ? "weight" : "bias");
+            out.back().name = fmt::format("{}.{}.{}.{}", list, expert, module, found->name);
         }
         return;
     }

@@ -48,6 +48,9 @@ VISION = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "nu
 LONGROPE = {"rope_type": "longrope", "rope_theta": 300.0, "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5],
             "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 9.0], "partial_rotary_factor": 0.75}  # fmt: skip
 
+GPT_OSS_ROPE = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0, "truncate": False,
+                "original_max_position_embeddings": 40}  # fmt: skip
+
 
 def old_gemma3(config):
     """As transformers 4 wrote it."""
@@ -142,8 +145,7 @@ CHECKPOINTS = {
     "gpt-oss": (
         "GptOssForCausalLM",
         decoder(40, 4, 2, 3, head_dim=12, num_local_experts=5, num_experts_per_tok=2, sliding_window=7, swiglu_alpha=1.3,
-                swiglu_limit=1.5, rope_parameters={"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 8.0,
-                                                   "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 40}),
+                swiglu_limit=1.5, rope_parameters=GPT_OSS_ROPE),
         {}),
 }
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]

@@ -3,20 +3,25 @@ of the dequantized model. The readers here are written from the formats' descrip
 compressed-tensors and bitsandbytes, if these are installed."""
 
 import json
+import math
 import tempfile
 from pathlib import Path
 
 import numpy
 import torch
 import transformers
+from safetensors.torch import save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import golden_cases
+import golden_encoders
 import golden_families
 import golden_weights
 from golden_weights import SQRT3, rounded
 
 LENGTHS = (4, 11)
-LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj")
+LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj", ".w1", ".w2", ".w3")
+ROUTER = "mlp.gate"
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
@@ -189,6 +194,17 @@ def rows(config, tensors, path, outputs, inputs):
     return decoded(codes, torch.zeros(outputs, 1), (largest / 127.0)[:, None], torch.zeros(inputs, dtype=torch.long))
 
 
+def mxfp4(tensors, name, shape):
+    """The experts' weights in one tensor, [experts, inputs, outputs]."""
+    experts, inputs, outputs = shape
+    groups = inputs // 32
+    octets = tensors.bits(name + "_blocks", [experts, outputs, groups, 16], "U8")
+    middle = round(127 + math.log2(1.3 / 2.9 / inputs**0.5))  # 2.9: the root of the mean square of what codes mean
+    exponents = [middle - 1 + (i * 5 + i // 7) % 3 for i in range(experts * outputs * groups)]
+    scales = tensors.values(name + "_scales", [experts, outputs, groups], "U8", exponents)
+    return convert_moe_packed_tensors(octets, scales, dtype=torch.float32)
+
+
 def compressed_config(format, weights, activations=None):
     group = {"targets": ["Linear"], "weights": {"dynamic": False, "observer": "minmax", "symmetric": True, "block_structure": None,
              "group_size": None, "actorder": None, **weights}, "input_activations": activations, "output_activations": None}  # fmt: skip
@@ -225,7 +241,17 @@ def llama(**keys):
     return golden_families.decoder(48, 4, 2, intermediate_size=80, **keys)
 
 
-LLAMA, PHI3 = "LlamaForCausalLM", "Phi3ForCausalLM"
+def qwen3_moe(**keys):
+    return golden_families.decoder(48, 4, 2, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
+                                   head_dim=12, intermediate_size=80, **keys)  # fmt: skip
+
+
+def float8_config(strategy, activations):
+    return compressed_config("float-quantized", {"num_bits": 8, "type": "float", "strategy": strategy},
+                             {"num_bits": 8, "type": "float", **activations})  # fmt: skip
+
+
+LLAMA, PHI3, QWEN3_MOE = "LlamaForCausalLM", "Phi3ForCausalLM", "Qwen3MoeForCausalLM"
 # name -> (class, config, reader of a linear module, quantization_config, modules left unquantized)
 CHECKPOINTS = {
     "gptq": (LLAMA, llama(), gptq, gptq_config(), ()),
@@ -242,10 +268,7 @@ CHECKPOINTS = {
     "compressed-w8": (LLAMA, llama(), packed, compressed_config("pack-quantized", int_weights(8, "channel")), ()),
     "compressed-w8a8": (LLAMA, llama(), integers, compressed_config("int-quantized", int_weights(8, "channel"), BY_TOKEN), ()),
     "compressed-fp8": (
-        LLAMA, llama(), floats,
-        compressed_config("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"},
-                          {"num_bits": 8, "type": "float", "dynamic": False, "strategy": "tensor"}),
-        ("layers.1.self_attn.o_proj",)),
+        LLAMA, llama(), floats, float8_config("tensor", {"dynamic": False, "strategy": "tensor"}), ("layers.1.self_attn.o_proj",)),
     "fp8-blocks": (
         LLAMA, llama(), floats,
         {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [32, 16],
@@ -255,11 +278,36 @@ CHECKPOINTS = {
     "bitsandbytes-nf4": (LLAMA, llama(), blocks, bitsandbytes_config("nf4", True), ()),
     "bitsandbytes-fp4": (LLAMA, llama(), blocks, bitsandbytes_config("fp4", False), ("layers.0.mlp.up_proj",)),
     "bitsandbytes-int8": (LLAMA, llama(), rows, bitsandbytes_config("int8", False), ()),
+    "experts-fp8-blocks": (
+        QWEN3_MOE, qwen3_moe(), floats,
+        {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [32, 16],
+         "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate"]},
+        ()),
+    "experts-gptq": (QWEN3_MOE, qwen3_moe(mlp_only_layers=[1]), gptq, gptq_config(desc_act=True, sym=False), ()),
+    # As transformers 4 wrote it, where routers were linear modules.
+    "experts-nf4": (QWEN3_MOE, qwen3_moe(), blocks, bitsandbytes_config("nf4", True), ()),
+    "experts-awq": (
+        "Qwen2MoeForCausalLM",
+        golden_families.decoder(48, 4, 2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=24),
+        awq, awq_config(group_size=8, modules_to_not_convert=["mlp.gate", "shared_expert_gate"]), ("experts.2.up_proj",)),
+    "experts-compressed-w4": (
+        "MixtralForCausalLM", golden_families.decoder(48, 4, 2, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2), packed,
+        compressed_config("pack-quantized", int_weights(4, "group", group_size=16)), ()),
+    "experts-compressed-fp8": (
+        "OlmoeForCausalLM", golden_families.decoder(48, 4, 2, intermediate_size=32, num_experts=5, num_experts_per_tok=2), floats,
+        float8_config("channel", {"dynamic": True, "strategy": "token"}), ()),
+    "experts-mxfp4": (
+        "GptOssForCausalLM",
+        golden_families.decoder(64, 4, 2, head_dim=12, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=7,
+                                swiglu_limit=2.5, rope_parameters=golden_families.GPT_OSS_ROPE),
+        mxfp4, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"]},
+        ()),
 }
 
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
+EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 # name -> (checkpoint, LoraConfig arguments): what peft makes of the dequantized model.
 ADAPTERS = {
     "nf4-linear": ("bitsandbytes-nf4", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, *MLP]}),
@@ -284,6 +332,8 @@ ADAPTERS = {
     "compressed-w4-saved": (
         "compressed-w4", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, "up_proj"], "modules_to_save": ["lm_head"]}),
     "compressed-w4-zeros-linear": ("compressed-w4-zeros", {"r": 2, "lora_alpha": 3, "target_modules": [*ATTENTION, *MLP]}),
+    "fp8-experts": ("experts-fp8-blocks", {"r": 2, "lora_alpha": 3, "target_modules": ["k_proj"], "target_parameters": EXPERTS}),
+    "mxfp4-experts": ("experts-mxfp4", {"r": 2, "lora_alpha": 3, "target_modules": ["o_proj"], "target_parameters": EXPERTS}),
 }
 
 # name -> (quantization_config, words of the message)
@@ -315,6 +365,16 @@ def digest(weight):
     return f"{value:016x}"
 
 
+def loaded(class_name, config, state):
+    """A model with experts, whose tensors transformers joins as it loads them."""
+    with tempfile.TemporaryDirectory() as temporary:
+        (Path(temporary) / "config.json").write_text(json.dumps(config))
+        save_file({name: weight.contiguous() for name, weight in state.items()}, Path(temporary) / "model.safetensors", {"format": "pt"})
+        model, info = golden_encoders.load(temporary, class_name)
+    assert not any(info.values()), info
+    return model
+
+
 def dequantized(class_name, config, reader, quantization, left):
     """Returns the float model with the decoded weights, its config as saved, its tensors, and the digests of decoded weights."""
     model_class = getattr(transformers, class_name)
@@ -324,16 +384,24 @@ def dequantized(class_name, config, reader, quantization, left):
         saved = json.loads((Path(temporary) / "config.json").read_text())
         shapes = golden_weights.shapes_of(Path(temporary) / "model.safetensors")
     tensors, digests, state = Tensors(), {}, {}
+    coded = (*LINEAR, ROUTER) if reader is blocks else LINEAR
     for name, shape in shapes.items():
         path = name.removesuffix(".weight")
-        if path.endswith(LINEAR) and not path.endswith(left or "-"):
+        if reader is mxfp4 and len(shape) == 3:
+            state[name] = mxfp4(tensors, name, shape)
+            experts, module = path.rsplit(".", 1)
+            digests |= {f"{experts}.{expert}.{module}": digest(weight.T) for expert, weight in enumerate(state[name])}
+        elif reader is not mxfp4 and path.endswith(coded) and not path.endswith(left or "-"):
             state[name] = reader(quantization, tensors, path, *shape)
             digests[path] = digest(state[name])
         else:
             state[name] = tensors.spread(name, shape, *golden_families.spread(name, shape, saved))
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
-    model.tie_weights()
+    if "Experts" in str(model):
+        model = loaded(class_name, saved, state)
+    else:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+        assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+        model.tie_weights()
     return model.eval(), saved, tensors, digests
 
 

@@ -68,7 +68,7 @@ TEST_P(QuantizedCheckpoint, DecodesToTheValuesOfTheFormatsDescription) {
     const engine::ModelConfig config = engine::ModelConfig::load(weights_.path());
     ASSERT_TRUE(config.quantized);
     const engine::ModelLayout layout = engine::layout_of(config);
-    const engine::Checkpoint checkpoint(weights_.path());
+    const engine::Checkpoint checkpoint(weights_.path(), *config.names);
     const engine::CodedSource source{.config = *config.quantized, .checkpoint = checkpoint, .prefix = layout.prefix};
     const auto goldens = schema::Json::parse(tests::read_whole(folder_ / "goldens.json"));
     const schema::Json& digests = *goldens->find("digests");
@@ -93,6 +93,7 @@ TEST_P(QuantizedCheckpoint, GivesTheLogitsOfTheDequantizedModel) {
     const bool rounds = model->config().quantized->rounds_inputs;
     StepDriver driver(*model, *backend);
     std::vector<Sequence> alone;
+    float largest = 0.0F;
     for (const tests::GoldenCase& one : golden.cases) {
         Sequence& sequence = alone.emplace_back(driver.begin(one.prompt));
         driver.generate({&sequence}, static_cast<std::int64_t>(one.greedy.size()));
@@ -105,9 +106,11 @@ TEST_P(QuantizedCheckpoint, GivesTheLogitsOfTheDequantizedModel) {
             continue;
         }
         EXPECT_EQ(tests::difference(logits, one.logits, 1e-4F), "");
+        for (std::size_t i = 0; i < logits.size(); ++i) largest = std::max(largest, std::abs(logits[i] - one.logits[i]));
         EXPECT_EQ(tests::difference(sequence.logits.back(), one.last, 1e-4F), "");
         EXPECT_THAT(std::span(sequence.tokens).subspan(one.prompt.size()), testing::ElementsAreArray(one.greedy));
     }
+    RecordProperty("largest_difference", fmt::format("{:.1e}", largest));  // in the file of --gtest_output=xml:FILE
     // Batch invariance: in one batch and in chunks, each of which decodes weights in its own way.
     StepDriver batched(*model, *backend);
     std::vector<Sequence> together;
@@ -134,6 +137,33 @@ TEST(Quantized, ATensorThatDoesNotFitTheConfigIsNamedWithBothShapes) {
     EXPECT_THAT(with("bits", 8), testing::AllOf(testing::HasSubstr("q_proj.qweight"), testing::HasSubstr("[6, 48]")));
     EXPECT_THAT(with("quant_method", "bitsandbytes"), testing::HasSubstr("load_in_4bit"));
     EXPECT_EQ(with("bits", 4), "accepted");
+}
+
+// Experts of GPT-OSS alternate gate and up, which no other format has; and MXFP4 has no other family.
+TEST(Quantized, ExpertsThatNoFormatHasAreRefused) {
+    const auto refused = [](const char* checkpoint, const char* quantization) {
+        const tests::TempFolder folder;
+        auto config = *schema::Json::parse(tests::read_whole(tests::golden_folder() / "quantized" / checkpoint / "config.json"));
+        config.set("quantization_config", *schema::Json::parse(quantization));
+        tests::write_text(folder / "config.json", config.dump());
+        return error_of(folder.path());
+    };
+    EXPECT_THAT(refused("experts-mxfp4", R"({"quant_method": "fp8"})"), testing::HasSubstr("in MXFP4 and in full precision only"));
+    EXPECT_THAT(refused("gptq", R"({"quant_method": "mxfp4"})"), testing::HasSubstr("MXFP4 is supported for GPT-OSS only"));
+}
+
+TEST(Quantized, AScaleOfMxfp4WithWhichWeightsAreNotFiniteIsRefused) {
+    const tests::GoldenFolder weights(tests::golden_folder() / "quantized" / "experts-mxfp4");
+    const std::filesystem::path file = weights.path() / "model.safetensors";
+    std::string bytes = tests::read_whole(file);
+    const auto tensors = engine::parse_safetensors(std::as_bytes(std::span(bytes)));
+    const auto scales = std::ranges::find_if(*tensors, [](const auto& tensor) { return tensor.name.ends_with("down_proj_scales"); });
+    bytes[static_cast<std::size_t>(reinterpret_cast<const char*>(scales->bytes.data()) - bytes.data())] = static_cast<char>(253);
+    tests::write_text(file, bytes);
+    const auto backend = tests::float32_backend();
+    EXPECT_THAT([&] { engine::Model::load(weights.path(), *backend, 1, 1); },
+                testing::ThrowsMessage<std::runtime_error>(
+                    testing::HasSubstr("experts.0.down_proj.weight_scales has the exponent 253, with which weights are not finite")));
 }
 
 // bitsandbytes takes such a size for a power of two below it, and the scales that were read here belonged to other weights.
