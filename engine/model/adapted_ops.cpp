@@ -32,6 +32,7 @@ void AdaptedOps::embed(const EmbedCall& call) {
                     .types = weights.types.get(),
                     .own = own_embeddings_,
                     .step = call.step});
+    bias_groups_.clear();
     for (const AdapterRows& group : call.site.adapters) {
         const AdapterEmbedding* const change = group.adapter->embedding();
         if (change == nullptr || change->a == nullptr) continue;
@@ -42,7 +43,10 @@ void AdaptedOps::embed(const EmbedCall& call) {
                          .in = low.slice_rows(group.row_begin, group.row_count),
                          .weight = *change->b,
                          .accumulate = true});
+        if (!change->scale.empty())
+            bias_groups_.push_back({.row_begin = group.row_begin, .row_count = group.row_count, .scale = change->scale, .bias = {}});
     }
+    if (!bias_groups_.empty()) backend_.group_bias({.out = call.out, .groups = bias_groups_});
 }
 
 void AdaptedOps::normalize(const NormCall& call) {

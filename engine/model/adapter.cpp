@@ -12,7 +12,6 @@
 #include "engine/model/adapter_embedding.h"
 #include "engine/model/adapter_match.h"
 #include "engine/model/adapter_parameters.h"
-#include "engine/model/coded_tensors.h"
 #include "engine/model/merged_weight.h"
 #include "engine/model/model.h"
 #include "engine/model/model_heads.h"
@@ -87,26 +86,6 @@ Expected<AdapterInfo, std::string> describe(const AdapterConfig& config, const A
     return info;
 }
 
-const Tensor& tensor_of(const Model& model, const std::string& name) {
-    const Tensor* tensor = model.checkpoint().find(name, model.layout().prefix);
-    CHECK(tensor != nullptr, "the model was loaded from this checkpoint");
-    return *tensor;
-}
-
-// A tied head has the embedding's. nullptr: the base has it in codes.
-const Tensor* base_weight_of(const Model& model, const std::string& path) {
-    const ModelLayout& layout = model.layout();
-    const bool is_tied = model.config().tied_head && layout.head() != nullptr && path == layout.head()->path;
-    const Tensor* const weight = model.checkpoint().find((is_tied ? layout.tokens : path) + ".weight", layout.prefix);
-    return weight != nullptr && weight->format ? weight : nullptr;
-}
-
-// path: of the module whose weight this is a copy of. False if the base has it in codes.
-bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
-    const Tensor* const own = base_weight_of(model, path);
-    return own != nullptr && equal_values(*own, copy);
-}
-
 class PackedAdapter final : public Adapter {
 public:
     PackedAdapter(AdapterInfo info, const Model& model, kernels::Packer& packer)
@@ -140,6 +119,7 @@ public:
         }
         for (const CopyMatch& trained : match.copies) replace_weight(*model_.layout().head(), *trained.copy);
         if (match.embedding != nullptr || match.embedding_rows || match.embedding_update) embedding_ = pack_embedding(match, packer_);
+        if (match.embedding_update) embedding_->scale = vectors_.add(match.embedding_update->column_scales);
         if (match.head_rows) projection_of(*model_.layout().head()).parts = pack_head_rows(*match.head_rows, packer_);
         pack_loras(match.loras);
         pack_scales(match);
@@ -437,13 +417,13 @@ public:
         const ModelConfig& config = model_.config();
         return (config.labels == nullptr || config.head == task) && has_hidden_layer(model_.layout(), model_.checkpoint());
     }
-    // Magnitudes relative to the rows of the base's weights with the update. Reads the targeted weights. Call it once the tensors are known
-    // to be finite.
+    // Magnitudes relative to the rows of the base's weights with the update, or to the columns of its embedding. Reads these weights. Call
+    // it once the tensors are known to be finite.
     Expected<void, std::string> find_output_scales() {
         for (LoraMatch& lora : match_.loras) {
             if (lora.magnitude == nullptr) continue;
             const Tensor* const weight = lora.base_weight != nullptr ? lora.base_weight : base_weight_of(model_, lora.module->path);
-            const auto codes = weight == nullptr ? read_base_codes(*lora.module) : nullptr;
+            const auto codes = weight == nullptr ? codes_of(model_, *lora.module) : nullptr;
             const MergedWeight sums{.weight = weight,
                                     .codes = codes == nullptr ? nullptr : &codes->part,
                                     .transposed = lora.module->transposed,
@@ -451,16 +431,19 @@ public:
                                     .b = *lora.b,
                                     .scale = lora.scale};
             lora.output_scales = output_scales(sums, *lora.magnitude);
-            if (std::ranges::all_of(lora.output_scales, [](float scale) { return std::isfinite(scale); })) continue;
-            return unexpected(in_file(weights_name, fmt::format("tensor {}: a magnitude divided by the norm of its row of weights is not "
-                                                                "finite; check how the adapter was trained",
-                                                                lora.magnitude->name)));
+            if (const auto good = check_scales(lora.output_scales, *lora.magnitude, "row"); !good) return good;
         }
-        return {};
+        auto& update = match_.embedding_update;
+        if (!update || update->magnitude == nullptr) return {};
+        const Tensor& embedding = match_.embedding != nullptr ? *match_.embedding : *base_weight_of(model_, model_.layout().tokens);
+        update->column_scales = column_scales(embedding, *update->a, *update->b, update->scale, *update->magnitude);
+        return check_scales(update->column_scales, *update->magnitude, "column");
     }
-    std::unique_ptr<CodedWeight> read_base_codes(const LinearModule& module) const {
-        const CodedSource source{.config = *model_.config().quantized, .checkpoint = model_.checkpoint(), .prefix = model_.layout().prefix};
-        return read_codes(source, *source.find(module.path, module.out_features, module.in_features));
+    static Expected<void, std::string> check_scales(std::span<const float> scales, const Tensor& magnitude, std::string_view norm_of) {
+        if (std::ranges::all_of(scales, [](float scale) { return std::isfinite(scale); })) return {};
+        return unexpected(in_file(weights_name, fmt::format("tensor {}: a magnitude divided by the norm of its {} of weights is not "
+                                                            "finite; check how the adapter was trained",
+                                                            magnitude.name, norm_of)));
     }
     std::span<const Tensor> tensors() const { return tensors_; }
     AdapterInfo& info() { return info_; }

@@ -49,10 +49,12 @@ struct AdapterProjection {
     kernels::Vector bias;                       // added: the difference from the base's bias; may be empty
 };
 
-// What an adapter changes in the embedding of tokens: it adds b · a[token], and some or all tokens have vectors of their own.
+// What an adapter changes in the embedding of tokens: some or all tokens have vectors of their own, and it adds b · a[token] and scales the
+// sums.
 struct AdapterEmbedding {
     std::unique_ptr<kernels::PackedWeight> a;         // [vocabulary, rank], looked up as an embedding is; nullptr: nothing is added
     std::unique_ptr<kernels::PackedWeight> b;         // [width, rank], times the scale
+    kernels::Vector scale;                            // [width] multiplied to the sums (DoRA); may be empty
     std::unique_ptr<kernels::PackedWeight> table;     // [tokens, width], those of their own; nullptr: there are none
     std::optional<std::vector<std::int64_t>> tokens;  // that have rows in `table`, ascending; nullopt: all of the vocabulary
 

@@ -212,13 +212,6 @@ public:
         if (copy != nullptr) out.copies.push_back({.path = path, .copy = copy});
     }
 
-    // PEFT's magnitudes of an embedding belong to the columns.
-    void refuse_magnitudes_of_embedding(const ModelLayout& layout) {
-        const std::string path = name_of(layout.tokens);
-        if (!config_.has_magnitudes || config_.all_linear || !config_.targets_module(path, steps_)) return;
-        fail(fmt::format("adapter_config.json: use_dora = true with {} in target_modules is not supported; train without one of them",
-                         path));
-    }
     void match_embedding(const ModelLayout& layout, AdapterMatch& out) {
         const std::string path = name_of(layout.tokens);
         const std::int64_t width = model_.embedding_width();
@@ -230,9 +223,17 @@ public:
         constexpr const char* why = "adapter_config.json targets this module";
         if (rank > width)
             fail(fmt::format("adapter_config.json: the rank of {} is {}; supported are up to its width, {}", path, rank, width));
+        // Magnitudes multiply sums, to which positions and types are added in the same op.
+        if (config_.has_magnitudes && !(layout.positions.empty() && layout.types.empty()))
+            fail(
+                fmt::format("adapter_config.json: use_dora = true with {} in target_modules is not supported for models with embeddings "
+                            "of positions; train without one of them",
+                            path));
         out.embedding_update = {.a = need(layout.tokens, {"lora_embedding_A", "lora_embedding_A.default"}, {rank, model_.vocabulary}, why),
                                 .b = need(layout.tokens, {"lora_embedding_B", "lora_embedding_B.default"}, {width, rank}, why),
-                                .scale = config_.scale_of(path, rank, steps_)};
+                                .scale = config_.scale_of(path, rank, steps_),
+                                .magnitude = need_magnitude(layout.tokens, width),
+                                .column_scales = {}};
     }
     void refuse_other_changes_of(const std::string& path) {
         const bool is_targeted = !config_.all_linear && config_.targets_module(name_of(path), steps_);
@@ -322,7 +323,6 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
                                                   std::span<const Tensor> tensors) {
     Matcher matcher(config, layout, model, tensors);
     AdapterMatch out;
-    matcher.refuse_magnitudes_of_embedding(layout);
     for (const std::string& table : {layout.positions, layout.types, layout.distance_bias, layout.relative_positions})
         if (!table.empty()) matcher.refuse_changes_to(table, "embeddings");
     if (!layout.relative_norm.empty()) matcher.refuse_changes_to(layout.relative_norm, "the norm of relative positions");

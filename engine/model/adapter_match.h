@@ -49,6 +49,8 @@ struct EmbeddingUpdate {
     const Tensor* a = nullptr;  // [rank, vocabulary]
     const Tensor* b = nullptr;  // [width, rank]
     float scale = 1.0F;
+    const Tensor* magnitude = nullptr;  // [width] (DoRA), or none
+    std::vector<float> column_scales;   // [width] magnitudes divided by the norms of columns; set when the base's weights are read
 };
 // Rows of the embedding of tokens or of the head that the adapter replaces.
 struct TokenRows {

@@ -110,6 +110,8 @@ def load_base(models, checkpoint, class_name, labels):
 
 def spread(name, shape, scalings):
     """Updates about as large as what they are added to; saved modules and biases as a checkpoint has them."""
+    if "embed_tokens.lora_magnitude" in name:  # about as large as the norms of columns
+        return 9, 2.5
     if ".lora_embedding_A" in name:
         return 0, golden_weights.rounded(SQRT3)
     if ".lora_embedding_B" in name:

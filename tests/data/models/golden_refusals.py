@@ -42,7 +42,6 @@ CONFIG_EDITS = {
     "tokens-of-target": (
         {"trainable_token_indices": [3], "target_modules": ["q_proj", "embed_tokens"]}, ["trainable_token_indices", "embed_tokens", "target_modules"]),
     "tokens-without-tensor": ({"trainable_token_indices": [3]}, ["embed_tokens.token_adapter.trainable_tokens_delta", "trainable_token_indices"]),
-    "embedding-with-dora": ({"use_dora": True, "target_modules": ["embed_tokens"]}, ["use_dora", "embed_tokens"]),
     "embedding-without-tensors": ({"target_modules": ["q_proj", "embed_tokens"]}, ["embed_tokens.lora_embedding_A", "targets this module"]),
     "saved-embedding-without-tensor": ({"modules_to_save": ["embed_tokens"]}, ["embed_tokens.weight", "modules_to_save"]),
     "weight-tying": ({"ensure_weight_tying": True}, ["ensure_weight_tying"]),

@@ -385,6 +385,20 @@ TEST(Adapter, AMagnitudeOfARowOfZerosIsRefused) {
                                                            "norm of its row of weights is not finite"));
 }
 
+TEST(Adapter, MagnitudesOfAnEmbeddingToWhichPositionsAreAddedAreRefused) {
+    const LoadedModel base("gpt2");
+    const tests::GoldenFolder adapter(adapter_folder("gpt2-embedding"));
+    const tests::TempFolder folder;
+    std::filesystem::copy(adapter.path(), folder.path(), std::filesystem::copy_options::recursive);
+    schema::Json config = schema::Json::parse(tests::read_whole(folder / "adapter_config.json")).value();
+    config.set("use_dora", true);
+    config.set("target_modules", ".*wte");
+    tests::write_text(folder / "adapter_config.json", config.dump());
+    const auto info = engine::inspect_adapter(folder.path(), base.model->config());
+    ASSERT_FALSE(info.has_value());
+    EXPECT_THAT(info.error(), testing::HasSubstr("use_dora = true with transformer.wte in target_modules is not supported for models"));
+}
+
 TEST(Adapter, AGitLfsPointerIsNamed) {
     const LoadedModel base("llama-gqa-linear");
     const tests::TempFolder folder;
