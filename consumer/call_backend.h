@@ -1,6 +1,7 @@
 // The interfaces between the gateway and what is behind it. CallBackend runs calls: a call goes in, chunks and one end come back; it is
 // implemented by consumer/memory (`lorry up`), by consumer/kafka/calls (`lorry serve`) and by fakes in tests. KeyDirectory knows the API
-// keys; it is implemented by consumer/kafka/follow/key_topic.h. Both are called by ops/gateway.
+// keys, and DailyTokens what they have used; they are implemented by key_topic.h and status_topic.h in consumer/kafka/follow. All are
+// called by ops/gateway.
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "schema/completion.h"
 #include "schema/key.h"
@@ -18,10 +20,12 @@ namespace lorry::consumer {
 
 // A job that somebody waits for.
 struct Call {
-    std::string id;      // its custom_id, each once
-    std::string url;     // of schema/endpoint.h
-    std::string body;    // a JSON object, the job's body
-    std::string tenant;  // empty: none
+    std::string id;                          // its custom_id, each once
+    std::string url;                         // of schema/endpoint.h
+    std::string body;                        // a JSON object, the job's body
+    std::string tenant;                      // empty: none
+    std::string key;                         // the id of the caller's API key; empty: none
+    std::vector<schema::Header> trace = {};  // of its request: traceparent and tracestate, if it has them
 };
 
 // Why a call is not run.
@@ -68,6 +72,15 @@ public:
     virtual std::shared_ptr<const schema::KeyRecord> find(std::string_view id) const = 0;
     // Whether all keys are known as they were seconds ago. If not, a key that is found may have been revoked. Any thread.
     virtual bool is_current() const = 0;
+};
+
+// What each key has used since midnight UTC, of all gateways and of batches.
+class DailyTokens {
+public:
+    virtual ~DailyTokens() = default;
+    // Tokens of prompts and answers of jobs that ended on that day, today or yesterday, 10 s ago or earlier. nullopt: it is not known at
+    // the moment. Any thread; it must not block.
+    virtual std::optional<std::int64_t> used(std::string_view key, std::chrono::sys_days day) const = 0;
 };
 
 }  // namespace lorry::consumer

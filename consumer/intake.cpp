@@ -5,12 +5,20 @@
 
 #include "consumer/batch_failure.h"
 #include "consumer/reply.h"
+#include "schema/codec.h"
+#include "schema/secret.h"
 
 namespace lorry::consumer {
 namespace {
 
 std::int64_t micros_now() {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// The id of the API key that a gateway names; empty: there is none, or it is not one.
+std::string key_of(const schema::Job& job) {
+    const std::string* id = schema::find_header(job.headers, schema::api_key_id_header);
+    return id != nullptr && schema::is_key_id(*id) ? *id : std::string();
 }
 
 // Why no job can run on what its model was resolved to; nullopt: it can.
@@ -126,6 +134,7 @@ schema::Run Intake::run_of(const schema::Job& job) const {
     return {.job_id = job.id,
             .batch_id = job.batch_id,
             .tenant = job.tenant,
+            .key = key_of(job),
             .model = job.model,
             .worker = options_.worker,
             .source = job.source,

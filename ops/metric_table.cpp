@@ -29,8 +29,20 @@ constexpr std::array job_rows = {
                    return samples;
                },
            .help = "Jobs that ended, by how: completed, failed, expired or cancelled",
-           .watch = "Rises while there is work. A growing share of `failed` means jobs or adapters that are wrong: the log's "
-                    "`job_finished` events name the errors."},
+           .watch = "Rises while there is work. A growing share of `failed` means jobs or adapters that are wrong: "
+                    "`lorry_job_errors_total` has the errors' codes."},
+    Metric{.name = "lorry_job_errors_total",
+           .type = counter,
+           .unit = "jobs",
+           .labels = {"code"},
+           .value =
+               [](F f) {
+                   std::vector<Metric::Sample> samples;
+                   for (const auto& [code, count] : f.job_errors) samples.push_back({{std::string(name_of(code))}, number(count)});
+                   return samples;
+               },
+           .help = "Jobs that ended with an error, by its code",
+           .watch = "Absent until there is one. [errors.md](errors.md) says what to do; the log's `job_finished` events name the jobs."},
     Metric{.name = "lorry_jobs_admitted_total",
            .type = counter,
            .unit = "jobs",

@@ -36,6 +36,7 @@ struct Figures {
 
     // What the pipeline's events add up to.
     std::map<schema::JobState, std::uint64_t> jobs;  // by how they ended
+    std::map<schema::ErrorCode, std::uint64_t> job_errors;
     std::uint64_t jobs_admitted = 0;
     std::uint64_t dead_letters = 0;
     std::uint64_t job_prompt_tokens = 0;

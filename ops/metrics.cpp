@@ -77,6 +77,7 @@ void Metrics::on_admitted(const schema::Job&) {
 void Metrics::on_finished(const consumer::JobObservation& job) {
     const std::lock_guard lock(mutex_);
     ++figures_.jobs[job.state];
+    if (job.error) ++figures_.job_errors[job.error->code];
     figures_.job_prompt_tokens += static_cast<std::uint64_t>(job.usage.prompt_tokens);
     figures_.job_output_tokens += static_cast<std::uint64_t>(job.usage.completion_tokens);
     if (job.state != schema::JobState::completed) return;

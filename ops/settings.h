@@ -22,7 +22,7 @@ struct Bytes {
 };
 
 // Which commands take a setting as a flag. Every command accepts all keys in lorry.toml.
-enum class SettingScope : std::uint8_t { model, jobs, calls, gateway, kafka, ledger, service, log };
+enum class SettingScope : std::uint8_t { model, jobs, calls, gateway, kafka, ledger, usage, service, log };
 
 class Settings;
 
@@ -361,6 +361,23 @@ public:
                                     .scope = SettingScope::ledger,
                                     .value = "N",
                                     .help = "days after which the ledger forgets a job that has ended; 0: never"});
+
+    // Usage: what jobs and calls took, and what that costs.
+    std::string usage_ledger =
+        row(&Settings::usage_ledger, "",
+            {.key = "usage_ledger",
+             .scope = SettingScope::gateway,
+             .value = "FILE",
+             .otherwise = "none: the gateway does not serve /v1/usage",
+             .help = "a ledger that the gateway keeps to serve /v1/usage",
+             .more = "Each gateway on a machine needs a file of its own. `ledger_days` says how long it keeps jobs; usage is kept "
+                     "for ever."});
+    std::string prices = row(&Settings::prices, "",
+                             {.key = "prices",
+                              .scope = SettingScope::usage,
+                              .value = "FILE",
+                              .help = "a TOML file of prices per million tokens, for the cost of usage",
+                              .more = "[serve.md](serve.md#usage) shows one."});
 
     // The worker as a service.
     std::string metrics_address =

@@ -52,8 +52,11 @@ inline constexpr std::size_t cancel_bytes_max = 512 << 10;
 
 // Header names that Lorry reads or writes. On results, they replace headers of the same name that the job brought.
 inline constexpr std::string_view batch_id_header = "batch_id";
-inline constexpr std::string_view deadline_header = "deadline";  // ms since epoch, decimal
-inline constexpr std::string_view tenant_header = "tenant";      // passed on to the result, too
+inline constexpr std::string_view deadline_header = "deadline";        // ms since epoch, decimal
+inline constexpr std::string_view tenant_header = "tenant";            // passed on to the result, too
+inline constexpr std::string_view api_key_id_header = "api_key_id";    // as it is; which of the tenant's keys the job counts for
+inline constexpr std::string_view traceparent_header = "traceparent";  // of W3C Trace Context; passed on as any other
+inline constexpr std::string_view tracestate_header = "tracestate";
 inline constexpr std::string_view source_topic_header = "source_topic";
 inline constexpr std::string_view source_partition_header = "source_partition";
 inline constexpr std::string_view source_offset_header = "source_offset";

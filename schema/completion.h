@@ -33,6 +33,7 @@ struct Run {
     std::string job_id;
     std::string batch_id;
     std::string tenant;   // empty: none
+    std::string key;      // id of the API key that it was called with; empty: none
     std::string model;    // as asked for
     std::string adapter;  // content hash; empty: base
     std::string worker;

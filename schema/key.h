@@ -29,6 +29,7 @@ bool allows_endpoint(const KeyScopes& scopes, Endpoint endpoint);
 struct KeyLimits {
     std::optional<std::int64_t> requests_per_minute = {};
     std::optional<std::int64_t> tokens_per_minute = {};  // of prompts and answers
+    std::optional<std::int64_t> tokens_per_day = {};     // the same, of a day in UTC
     std::optional<std::int64_t> calls_at_once = {};
 };
 

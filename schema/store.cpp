@@ -14,13 +14,14 @@ namespace {
 // Which status of one source replaces another: terminal over running; among running ones the later (attempt, worker); among terminal ones
 // the earlier (finished, attempt, worker). The order is total, so that the row does not depend on the order of arrival.
 constexpr const char* upsert_job = R"(
-INSERT INTO jobs (source_topic, source_partition, source_offset, id, batch_id, state, model, adapter, worker, attempt,
-                  submitted_at, started_at, finished_at, prompt_tokens, completion_tokens, cached_tokens, error)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO jobs (source_topic, source_partition, source_offset, id, batch_id, state, tenant, key, model, adapter, worker,
+                  attempt, submitted_at, started_at, finished_at, prompt_tokens, completion_tokens, cached_tokens, error)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (source_topic, source_partition, source_offset) DO UPDATE SET
-    id = excluded.id, batch_id = excluded.batch_id, state = excluded.state, model = excluded.model, adapter = excluded.adapter,
-    worker = excluded.worker, attempt = excluded.attempt, submitted_at = excluded.submitted_at, started_at = excluded.started_at,
-    finished_at = excluded.finished_at, prompt_tokens = excluded.prompt_tokens, completion_tokens = excluded.completion_tokens,
+    id = excluded.id, batch_id = excluded.batch_id, state = excluded.state, tenant = excluded.tenant, key = excluded.key,
+    model = excluded.model, adapter = excluded.adapter, worker = excluded.worker, attempt = excluded.attempt,
+    submitted_at = excluded.submitted_at, started_at = excluded.started_at, finished_at = excluded.finished_at,
+    prompt_tokens = excluded.prompt_tokens, completion_tokens = excluded.completion_tokens,
     cached_tokens = excluded.cached_tokens, error = excluded.error
 WHERE CASE
     WHEN jobs.state = 'running' AND excluded.state = 'running'
@@ -59,6 +60,8 @@ void apply_status(Database& database, const Status& status) {
         .bind(run.job_id)
         .bind_null_if_empty(run.batch_id)
         .bind(name_of(status.state))
+        .bind_null_if_empty(run.tenant)
+        .bind_null_if_empty(run.key)
         .bind_null_if_empty(run.model)
         .bind_null_if_empty(run.adapter)
         .bind_null_if_empty(run.worker)
@@ -167,7 +170,7 @@ std::size_t Store::forget_jobs(Timestamp before, std::size_t max) {
     Query query = handle_->database.query(
         "DELETE FROM jobs WHERE rowid IN "
         "(SELECT rowid FROM jobs WHERE state <> 'running' AND finished_at < ? ORDER BY finished_at LIMIT ?) RETURNING 1");
-    query.bind(milliseconds_of(before)).bind(static_cast<std::int64_t>(max));
+    query.bind(milliseconds_of(std::min(before, closed_until()))).bind(static_cast<std::int64_t>(max));
     while (query.step()) ++forgotten;
     return forgotten;
 }

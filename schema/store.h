@@ -1,6 +1,7 @@
-// The ledger: an SQLite file of jobs and adapters, built from the topics (WAL, migrations, foreign keys). One process writes it, under a
-// lease; others read at the same time. Written by consumer/kafka/follow/ledger, read by `lorry jobs` and `lorry adapters`. Implemented in
-// store.cpp (writing), store_query.cpp (reading), store_schema.cpp (tables) and store_sqlite.cpp, the only file that includes SQLite.
+// The ledger: a SQLite file of jobs, usage and adapters, built from the topics (WAL, migrations, foreign keys). One process writes it, with
+// a lease; others read at the same time. Written by consumer/kafka/follow/ledger, read by `lorry jobs`, `lorry usage`, `lorry adapters` and
+// gateways. Implemented in store.cpp (writing), store_query.cpp and store_usage.cpp (reading), store_schema.cpp (tables) and
+// store_sqlite.cpp, the only file that includes SQLite.
 #pragma once
 
 #include <chrono>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "schema/completion.h"
+#include "schema/usage.h"
 
 namespace lorry::schema {
 
@@ -72,22 +74,30 @@ public:
     Store& operator=(Store&&) noexcept;
     ~Store();
 
-    // The id of the cluster that this ledger describes, empty at first. Setting a different id empties all tables, so that the topics are
-    // read again. Setting an empty id changes nothing: not all brokers give ids.
+    // The id of the cluster that this ledger describes, empty at first. Setting a different id empties all tables but usage, so that the
+    // topics are read again. Setting an empty id changes nothing: not all brokers give ids.
     std::string cluster_id() const;
     void set_cluster_id(const std::string& cluster_id);
     std::vector<AppliedOffset> offsets() const;
     // An offset below the one already stored for the same topic id changes nothing: its records were applied.
     void apply(const StoreUpdate& update);
-    // Deletes up to `max` jobs that ended before that time, the oldest first, and returns their number. Unfinished jobs stay.
+    // Sums up the usage of all days that ended before that time. Call it when all statuses of jobs that ended by then were applied: usage
+    // does not count later ones. The sums stay when jobs are deleted, and on reset().
+    void close_days(Timestamp before);
+    Timestamp closed_until() const;  // the start of the first day that was not closed
+    // Deletes up to `max` jobs that ended before that time and on closed days, the oldest first, and returns their number. Unfinished jobs
+    // stay.
     std::size_t forget_jobs(Timestamp before, std::size_t max);
-    void reset();  // empties all tables but keeps the cluster's id: the topics are read again from their start
+    // Empties all tables but usage, and keeps the cluster's id: the topics are read again from their start.
+    void reset();
     // "ready", or "failed" with the reason. Ignored if the name has another hash by now.
     void set_adapter_state(const std::string& name, const std::string& hash, const std::string& state, const std::string& error);
 
     // Newest first, by submission. Jobs with equal ids have a row each (by source); the first of them counts.
     std::vector<Status> jobs(const JobFilter& filter) const;
     JobCounts count(const JobFilter& filter) const;  // ignores the filter's limit
+    // By day, tenant, key, model and adapter.
+    std::vector<UsageRow> usage(const UsageFilter& filter) const;
     // By name. "registered": not loaded by this worker yet.
     std::vector<AdapterRow> adapters() const;
 

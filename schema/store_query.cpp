@@ -63,7 +63,7 @@ std::vector<Status> Store::jobs(const JobFilter& filter) const {
     Database& database = handle_->database;
     Query query = database.query(
         "SELECT source_topic, source_partition, source_offset, id, batch_id, state, model, adapter, worker, attempt, submitted_at, "
-        "started_at, finished_at, prompt_tokens, completion_tokens, cached_tokens, error FROM jobs" +
+        "started_at, finished_at, prompt_tokens, completion_tokens, cached_tokens, error, tenant, key FROM jobs" +
         where_of(filter) +
         " ORDER BY coalesce(submitted_at, started_at, finished_at, 0) DESC, source_topic, source_partition, source_offset DESC LIMIT ?");
     bind_filter(query, filter);
@@ -74,6 +74,8 @@ std::vector<Status> Store::jobs(const JobFilter& filter) const {
         status.run = {
             .job_id = query.text(3),
             .batch_id = query.text(4),
+            .tenant = query.text(17),
+            .key = query.text(18),
             .model = query.text(6),
             .adapter = query.text(7),
             .worker = query.text(8),

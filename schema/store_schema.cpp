@@ -74,6 +74,23 @@ CREATE TABLE adapter_targets (
 )",
     // Jobs are deleted by the time at which they ended.
     "CREATE INDEX jobs_by_end ON jobs (finished_at) WHERE state <> 'running';",
+    R"(
+ALTER TABLE jobs ADD COLUMN tenant TEXT;
+ALTER TABLE jobs ADD COLUMN key TEXT;
+-- Sums over the jobs of the days that are closed: those before meta's usage_closed. Days since the epoch, in UTC.
+CREATE TABLE usage (
+    day INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
+    model TEXT NOT NULL,
+    adapter TEXT NOT NULL,
+    jobs INTEGER NOT NULL,
+    prompt_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    PRIMARY KEY (day, tenant, key, model, adapter)
+) STRICT, WITHOUT ROWID;
+)",
 };
 constexpr std::int64_t version_here = std::size(migrations);
 

@@ -89,7 +89,9 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
           fmt::format("--transactional-id '{}/{}/' --resource-pattern-type prefixed", topics.prefix, principals.group));
 
     allow(principals.gateway, {"Write", "Describe"}, on({topics.calls(), topics.control()}));
-    allow(principals.gateway, {"Read", "Describe"}, on({topics.results(), topics.chunks(), topics.adapters(), topics.keys()}));
+    // Statuses say what each key used today, and all usage.
+    allow(principals.gateway, {"Read", "Describe"},
+          on({topics.results(), topics.chunks(), topics.status(), topics.adapters(), topics.keys()}));
 
     // A reader counts the jobs of a batch.
     allow(principals.reader, {"Read", "Describe"},

@@ -1,6 +1,8 @@
 // A queue for calls that wait, and a table of those that are open.
 #include "consumer/memory/memory_calls.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "consumer/call_record.h"
@@ -21,6 +23,8 @@ schema::JobRecord record_of(Call call, std::int64_t offset) {
                              .headers = {},
                              .timestamp = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now())};
     if (!call.tenant.empty()) record.headers.emplace_back(schema::tenant_header, std::move(call.tenant));
+    if (!call.key.empty()) record.headers.emplace_back(schema::api_key_id_header, std::move(call.key));
+    std::ranges::move(call.trace, std::back_inserter(record.headers));
     return record;
 }
 

@@ -49,6 +49,7 @@ std::string show_limits(const schema::KeyLimits& limits) {
     };
     add(limits.requests_per_minute, "requests/min");
     add(limits.tokens_per_minute, "tokens/min");
+    add(limits.tokens_per_day, "tokens/day");
     add(limits.calls_at_once, "at once");
     return words.empty() ? "-" : fmt::format("{}", fmt::join(words, ", "));
 }
@@ -76,6 +77,9 @@ public:
             ->type_name("N")
             ->check(whole_number_from(1));
         create_->add_option("--tokens-per-minute", limits_.tokens_per_minute, "of prompts and answers (default: any number)")
+            ->type_name("N")
+            ->check(whole_number_from(1));
+        create_->add_option("--tokens-per-day", limits_.tokens_per_day, "the same, from midnight UTC on (default: any number)")
             ->type_name("N")
             ->check(whole_number_from(1));
         create_->add_option("--calls-at-once", limits_.calls_at_once, "calls that may wait and run (default: any number)")

@@ -15,12 +15,14 @@ constexpr double minute = 60.0;
 
 bool is_limited(const schema::KeyLimits& limits) { return limits.requests_per_minute || limits.tokens_per_minute || limits.calls_at_once; }
 
-// As OpenAI writes durations: "17ms", "1s", "6m0s".
+// As OpenAI writes durations: "17ms", "1s", "6m0s", "7h40m0s".
 std::string show(std::chrono::duration<double> time) {
     const auto milliseconds = static_cast<std::int64_t>(std::ceil(time.count() * 1e3));
     if (milliseconds < 1'000) return fmt::format("{}ms", milliseconds);
     const std::int64_t seconds = (milliseconds + 999) / 1'000;
-    return seconds < 60 ? fmt::format("{}s", seconds) : fmt::format("{}m{}s", seconds / 60, seconds % 60);
+    if (seconds < 60) return fmt::format("{}s", seconds);
+    const std::int64_t minutes = seconds / 60;
+    return minutes < 60 ? fmt::format("{}m{}s", minutes, seconds % 60) : fmt::format("{}h{}m{}s", minutes / 60, minutes % 60, seconds % 60);
 }
 
 CallLimits::Refusal refusal(const char* limit, std::chrono::duration<double> time) {
@@ -51,7 +53,10 @@ void CallLimits::adjust(std::optional<Bucket>& bucket, const std::optional<std::
     bucket = Bucket{.capacity = capacity, .level = bucket ? std::min(bucket->level_at(now), capacity) : capacity, .at = now};
 }
 
-std::optional<CallLimits::Refusal> CallLimits::begin(const Caller& caller, Clock::time_point now) {
+std::optional<CallLimits::Refusal> CallLimits::begin(const Caller& caller, Clock::time_point now, const std::optional<Today>& today) {
+    if (today && caller.limits.tokens_per_day && today->used >= *caller.limits.tokens_per_day) {
+        return refusal("tokens per day", today->left);
+    }
     if (!is_limited(caller.limits)) return std::nullopt;
     if (states_.size() >= forget_at_) forget_idle(now);
     State& state = states_[caller.id];
@@ -75,7 +80,7 @@ void CallLimits::end(const Caller& caller, std::int64_t tokens, Clock::time_poin
     if (state->second.tokens) state->second.tokens->take(static_cast<double>(tokens), now);
 }
 
-std::vector<HttpField> CallLimits::fields(const Caller& caller, Clock::time_point now) const {
+std::vector<HttpField> CallLimits::fields(const Caller& caller, Clock::time_point now, const std::optional<Today>& today) const {
     std::vector<HttpField> fields;
     const auto state = states_.find(caller.id);
     const auto add = [&](const char* unit, const std::optional<std::int64_t>& limit, std::optional<Bucket> State::*member) {
@@ -88,6 +93,12 @@ std::vector<HttpField> CallLimits::fields(const Caller& caller, Clock::time_poin
     };
     add("requests", caller.limits.requests_per_minute, &State::requests);
     add("tokens", caller.limits.tokens_per_minute, &State::tokens);
+    if (today && caller.limits.tokens_per_day) {
+        const std::int64_t limit = *caller.limits.tokens_per_day;
+        fields.emplace_back("x-ratelimit-limit-tokens-day", std::to_string(limit));
+        fields.emplace_back("x-ratelimit-remaining-tokens-day", std::to_string(std::max<std::int64_t>(0, limit - today->used)));
+        fields.emplace_back("x-ratelimit-reset-tokens-day", show(today->left));
+    }
     return fields;
 }
 

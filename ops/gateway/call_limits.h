@@ -24,14 +24,21 @@ public:
         std::chrono::seconds retry_after{1};
     };
 
-    // Counts a call, unless it is refused. A caller's limits may change from call to call.
-    std::optional<Refusal> begin(const Caller& caller, Clock::time_point now);
+    // Of a caller with a limit of tokens per day, which this does not count: what it has used of today's, and how long today is yet.
+    struct Today {
+        std::int64_t used = 0;
+        std::chrono::seconds left{0};
+    };
+
+    // Counts a call, unless it is refused. A caller's limits may change from call to call. today: nullopt for callers without that limit.
+    std::optional<Refusal> begin(const Caller& caller, Clock::time_point now, const std::optional<Today>& today = {});
     // Once for each call that was counted. tokens: what it took of prompt and answer.
     void end(const Caller& caller, std::int64_t tokens, Clock::time_point now);
-    // x-ratelimit-limit-requests and so on, as OpenAI names them, for the limits per minute that the caller has.
-    std::vector<HttpField> fields(const Caller& caller, Clock::time_point now) const;
+    // x-ratelimit-limit-requests and so on, as OpenAI names them, for the limits per minute that the caller has; -tokens-day for tokens per
+    // day, if `today` is known.
+    std::vector<HttpField> fields(const Caller& caller, Clock::time_point now, const std::optional<Today>& today = {}) const;
 
-    // This gateway's part of each limit, above 0 and at most 1. Each limit remains at least 1.
+    // This gateway's part of each limit but that of a day, above 0 and at most 1. Each limit remains at least 1.
     void set_share(double share);
 
     // Callers of whom something is remembered: those with calls, and those whose buckets are not full again.

@@ -26,6 +26,7 @@ constexpr std::array rows = {
     GatewayError{403, "permission_denied", wrong,
                  "The API key may not do this: its scopes lack the model, the url or the right that the message names. Use another key."},
     GatewayError{404, "unknown_url", wrong, "There is nothing at this url. Use one of those that the message names."},
+    GatewayError{404, "not_kept", wrong, "The gateway does not keep what this url shows. The message names the setting that it takes."},
     GatewayError{405, "method_not_allowed", wrong, "The url takes another method; the field `Allow` names it."},
     GatewayError{409, "cancelled", wrong, "The call was cancelled by somebody else. Send it again if it is still wanted."},
     GatewayError{413, "payload_too_large", wrong, "The body has more bytes than `job_bytes_max` allows. Send less, or raise the setting."},

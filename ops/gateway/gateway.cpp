@@ -9,6 +9,7 @@
 
 #include "ops/gateway/errors.h"
 #include "ops/gateway/host.h"
+#include "ops/gateway/trace_context.h"
 #include "schema/ascii.h"
 #include "schema/codec.h"
 #include "schema/codec_error.h"
@@ -102,6 +103,7 @@ std::string url_of(const HttpRequest& request) {
     if (const auto* call = std::get_if<CallRoute>(&*route)) return std::string(schema::row_of(call->endpoint).url);
     if (std::holds_alternative<HealthRoute>(*route)) return "/healthz";
     if (std::holds_alternative<MetricsRoute>(*route)) return "/metrics";
+    if (std::holds_alternative<UsageRoute>(*route)) return "/v1/usage";
     return "/v1/models";
 }
 
@@ -111,7 +113,8 @@ Gateway::Gateway(Options options, consumer::CallBackend& backend)
     : options_(std::move(options)),
       backend_(backend),
       server_({.host = options_.host, .port = options_.port, .handler = *this, .limits = options_.limits, .tls = options_.tls}),
-      readers_({.bytes_max = options_.limits.bodies_bytes, .read = options_.read_body}) {
+      readers_({.bytes_max = options_.limits.bodies_bytes, .read = options_.read_body}),
+      usage_(options_.usage) {
     server_.start();
 }
 
@@ -164,8 +167,13 @@ HttpAnswer Gateway::refusal(unsigned status, const std::string& text) {
 HttpAnswer Gateway::reported(RequestReport report, HttpAnswer answer) const {
     report.status = answer.status;
     answer.fields.emplace_back("x-request-id", report.id);
-    if (options_.on_request) options_.on_request(report);
+    send_report(report);
     return answer;
+}
+
+void Gateway::send_report(RequestReport& report) const {
+    report.took = std::chrono::ceil<std::chrono::microseconds>(Clock::now() - report.begin);
+    if (options_.on_request) options_.on_request(report);
 }
 
 void Gateway::handle(HttpRequestId id, HttpRequest request) {
@@ -178,8 +186,9 @@ void Gateway::handle(HttpRequestId id, HttpRequest request) {
     report.key = caller->id;
     report.tenant = caller->tenant;
     if (const auto* call = std::get_if<CallRoute>(&*route)) {
-        return start_call(id, std::move(report), *std::move(caller), *call, std::move(request.body));
+        return start_call(id, std::move(report), *std::move(caller), *call, std::move(request));
     }
+    if (std::holds_alternative<UsageRoute>(*route)) return start_usage(id, std::move(report), *caller, request);
     answer(id, std::move(report), page(*route, *caller));
 }
 
@@ -212,22 +221,54 @@ Json Gateway::model_object(const std::string& name) const {
     return object;
 }
 
-void Gateway::start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, std::string body) {
+void Gateway::start_usage(HttpRequestId id, RequestReport report, const Caller& caller, const HttpRequest& request) {
+    if (!usage_.is_served()) {
+        return answer(id, std::move(report), gateway_error("not_kept", "this gateway keeps no usage: that takes the setting usage_ledger"));
+    }
+    const bool sees_all = options_.authenticator == nullptr || caller.scopes.admin;
+    auto query = usage_query(request.target, sees_all ? std::nullopt : std::optional(caller.tenant));
+    if (!query) return answer(id, std::move(report), std::move(query).error());
+    const bool is_taken = usage_.answer(*std::move(query), [this, id, report](HttpAnswer page) {
+        server_.post([this, id, report, page = std::move(page)] { answer(id, report, page); });
+    });
+    if (!is_taken) answer(id, std::move(report), answer_of(consumer::CallRefusal{}));
+}
+
+// nullopt: the caller has no limit of a day, or what it used is not known at the moment.
+std::optional<CallLimits::Today> Gateway::today_of(const Caller& caller) const {
+    if (!caller.limits.tokens_per_day) return std::nullopt;
+    CHECK(options_.daily_tokens != nullptr, "who knows keys knows what they used");
+    const auto now = std::chrono::system_clock::now();
+    const auto today = std::chrono::floor<std::chrono::days>(now);
+    const auto used = options_.daily_tokens->used(caller.id, today);
+    if (!used) return std::nullopt;
+    return CallLimits::Today{.used = *used, .left = std::chrono::ceil<std::chrono::seconds>(today + std::chrono::days(1) - now)};
+}
+
+void Gateway::start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, HttpRequest sent) {
     const auto now = Clock::now();
-    if (const auto refused = limits_.begin(caller, now)) {
+    const auto today = today_of(caller);
+    if (caller.limits.tokens_per_day && !today) {
+        HttpAnswer unknown = gateway_error(503, "what this API key has used today cannot be read at the moment: send the call again later");
+        return answer(request, std::move(report), with_retry(std::move(unknown), std::chrono::seconds(5)));
+    }
+    std::string& body = sent.body;
+    if (const auto refused = limits_.begin(caller, now, today)) {
         HttpAnswer last =
             with_retry(gateway_error("rate_limit_exceeded",
                                      fmt::format("this API key has reached its limit of {}: send the call again later", refused->limit)),
                        refused->retry_after);
-        for (HttpField& field : limits_.fields(caller, now)) last.fields.push_back(std::move(field));
+        for (HttpField& field : limits_.fields(caller, now, today)) last.fields.push_back(std::move(field));
         return answer(request, std::move(report), std::move(last));
     }
+    std::vector<HttpField> trace = trace_of(sent);
+    if (!trace.empty()) report.traceparent = trace.front().second;
     const std::string id = report.id;
     const std::string url(schema::row_of(route.endpoint).url);
     const auto [call, is_new] = calls_.emplace(id, OpenCall{.request = request,
                                                             .report = std::move(report),
                                                             .caller = std::move(caller),
-                                                            .begin = now,
+                                                            .trace = std::move(trace),
                                                             .tokens_seen = std::ssize(body) / bytes_per_token});
     CHECK(is_new, "ids of 128 random bits differ");
     call_of_.emplace(request, id);
@@ -250,7 +291,8 @@ void Gateway::submit(const std::string& id, const std::string& url, const BodyRe
                                                       schema::shortened(*body->model)),
                                           "model"));
     }
-    const auto refused = backend_.submit({.id = id, .url = url, .body = body->text, .tenant = caller.tenant}, *this);
+    const auto refused = backend_.submit(
+        {.id = id, .url = url, .body = body->text, .tenant = caller.tenant, .key = caller.id, .trace = call->second.trace}, *this);
     if (refused) finish(call, answer_of(*refused));
 }
 
@@ -270,7 +312,7 @@ void Gateway::take_chunk(const std::string& id, const std::string& chunk) {
     // The status line waits for the first chunk, so that a refused call has its status.
     if (!std::exchange(call.has_begun, true)) {
         call.report.is_stream = true;
-        HttpAnswer begin{.type = stream_type, .body = {}, .fields = limits_.fields(call.caller, Clock::now())};
+        HttpAnswer begin{.type = stream_type, .body = {}, .fields = limits_.fields(call.caller, Clock::now(), today_of(call.caller))};
         begin.fields.insert(begin.fields.end(), {{"Cache-Control", "no-cache"}, {"x-request-id", call.report.id}});
         server_.begin(call.request, std::move(begin));
     }
@@ -285,7 +327,6 @@ void Gateway::take_end(const std::string& id, const consumer::CallEnd& end) {
 void Gateway::finish(OpenCalls::iterator place, HttpAnswer last) {
     OpenCall& call = place->second;
     const auto now = Clock::now();
-    call.report.took = std::chrono::duration_cast<std::chrono::microseconds>(now - call.begin);
     // A call that failed before it began took nothing that is worth counting; one that took too long did.
     const bool has_run = call.has_begun || last.status == 504;
     const std::int64_t tokens = last.status == 200 ? tokens_in(last.body) : has_run ? call.tokens_seen : 0;
@@ -294,9 +335,9 @@ void Gateway::finish(OpenCalls::iterator place, HttpAnswer last) {
         server_.write(call.request, event_of(last.status == 200 ? std::string("[DONE]") : std::move(last.body)));
         server_.end(call.request);
         call.report.status = last.status;
-        if (options_.on_request) options_.on_request(call.report);
+        send_report(call.report);
     } else {
-        for (HttpField& field : limits_.fields(call.caller, now)) last.fields.push_back(std::move(field));
+        for (HttpField& field : limits_.fields(call.caller, now, today_of(call.caller))) last.fields.push_back(std::move(field));
         answer(call.request, call.report, std::move(last));
     }
     forget(place);
@@ -320,13 +361,11 @@ void Gateway::on_client_gone(HttpRequestId request) {
     if (id == call_of_.end()) return;
     const auto call = calls_.find(id->second);
     backend_.cancel(call->first);
-    const auto now = Clock::now();
-    limits_.end(call->second.caller, call->second.tokens_seen, now);
-    RequestReport& report = call->second.report;
-    report.status = client_gone_status;
-    report.client_gone = true;
-    report.took = std::chrono::duration_cast<std::chrono::microseconds>(now - call->second.begin);
-    if (options_.on_request) options_.on_request(report);
+    limits_.end(call->second.caller, call->second.tokens_seen, Clock::now());
+    RequestReport& ended = call->second.report;
+    ended.status = client_gone_status;
+    ended.client_gone = true;
+    send_report(ended);
     forget(call);
     server_.drop(request);
 }

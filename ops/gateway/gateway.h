@@ -21,6 +21,7 @@
 #include "ops/gateway/body_readers.h"
 #include "ops/gateway/call_limits.h"
 #include "ops/gateway/route.h"
+#include "ops/gateway/usage_pages.h"
 #include "ops/http/server.h"
 #include "schema/json.h"
 
@@ -36,6 +37,8 @@ struct RequestReport {
     unsigned status = 0;
     bool client_gone = false;  // before the answer was complete
     bool is_stream = false;
+    std::string traceparent;  // of the client's trace; empty: none
+    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
     std::chrono::microseconds took{};  // from the request's last byte to the answer's last, as far as the gateway writes it
 };
 
@@ -54,6 +57,8 @@ public:
         std::function<std::vector<std::string>()> adapters;
         std::function<HttpAnswer()> health;
         std::function<HttpAnswer()> metrics;
+        UsagePages::Options usage = {};                                                   // for /v1/usage
+        const consumer::DailyTokens* daily_tokens = nullptr;                              // for limits of a day; it outlives the gateway
         std::function<void(const RequestReport&)> on_request = {};                        // on the network's thread; may be empty
         std::function<BodyReaders::Body(const std::string&)> read_body = ops::read_body;  // several threads
     };
@@ -74,7 +79,7 @@ private:
         HttpRequestId request = 0;
         RequestReport report;
         Caller caller;
-        Clock::time_point begin;
+        std::vector<HttpField> trace;
         bool has_begun = false;        // an event stream
         std::int64_t tokens_seen = 0;  // about as many as it took so far, of prompt and answer
     };
@@ -92,7 +97,10 @@ private:
 
     std::optional<HttpAnswer> find_fault(const HttpRequest& request) const;
     Expected<Caller, HttpAnswer> identify(const HttpRequest& request, const Route& route) const;
-    void start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, std::string body);
+    void start_call(HttpRequestId id, RequestReport report, Caller caller, const CallRoute& route, HttpRequest request);
+    void start_usage(HttpRequestId id, RequestReport report, const Caller& caller, const HttpRequest& request);
+    std::optional<CallLimits::Today> today_of(const Caller& caller) const;
+    void send_report(RequestReport& report) const;
     void submit(const std::string& id, const std::string& url, const BodyReaders::Body& body);
     void take_chunk(const std::string& id, const std::string& chunk);
     void take_end(const std::string& id, const consumer::CallEnd& end);
@@ -111,7 +119,8 @@ private:
     OpenCalls calls_;                                         // by id
     std::unordered_map<HttpRequestId, std::string> call_of_;  // by request
     HttpServer server_;
-    BodyReaders readers_;  // ends first, as it posts to the server
+    BodyReaders readers_;  // these end first, as they post to the server
+    UsagePages usage_;
 };
 
 }  // namespace lorry::ops

@@ -6,9 +6,8 @@
 #include <fmt/format.h>
 
 #include "ops/gateway/errors.h"
-#include "schema/ascii.h"
+#include "ops/gateway/query.h"
 #include "schema/codec_error.h"
-#include "schema/hex.h"
 
 namespace lorry::ops {
 namespace {
@@ -26,27 +25,10 @@ std::string_view path_of(std::string_view target) {
     return target.substr(0, target.find('?'));
 }
 
-// With %XX as the byte; nullopt: an escape is broken, or what comes out is not UTF-8.
-std::optional<std::string> unescaped(std::string_view text) {
-    std::string plain;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] != '%') {
-            plain += text[i];
-            continue;
-        }
-        const std::string digits = schema::lower_case(text.substr(i + 1, 2));
-        const auto high = digits.size() == 2 ? schema::hex_digit_of(digits[0]) : std::nullopt;
-        const auto low = high ? schema::hex_digit_of(digits[1]) : std::nullopt;
-        if (!low) return std::nullopt;
-        plain += static_cast<char>(*high * 16 + *low);
-        i += 2;
-    }
-    return schema::is_valid_utf8(plain) ? std::optional(std::move(plain)) : std::nullopt;
-}
-
 std::optional<Route> page_at(std::string_view path) {
     if (path == "/healthz") return HealthRoute{};
     if (path == "/metrics") return MetricsRoute{};
+    if (path == "/v1/usage") return UsageRoute{};
     if (path == models_path) return ModelsRoute{};
     if (!path.starts_with(models_path) || !path.substr(models_path.size()).starts_with('/')) return std::nullopt;
     auto id = unescaped(path.substr(models_path.size() + 1));

@@ -19,7 +19,8 @@ struct ModelRoute {
 };
 struct HealthRoute {};
 struct MetricsRoute {};
-using Route = std::variant<CallRoute, ModelsRoute, ModelRoute, HealthRoute, MetricsRoute>;
+struct UsageRoute {};  // usage_pages.h reads the target's query
+using Route = std::variant<CallRoute, ModelsRoute, ModelRoute, HealthRoute, MetricsRoute, UsageRoute>;
 
 // A target is a path, or a url with a host that is not looked at. Paths are compared as they are: nothing is unescaped but a model's name.
 // An error has status 404, or 405 with the field Allow.

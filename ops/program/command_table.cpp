@@ -15,6 +15,7 @@ std::unique_ptr<Command> make_submit_command();
 std::unique_ptr<Command> make_collect_command();
 std::unique_ptr<Command> make_tail_command();
 std::unique_ptr<Command> make_jobs_command();
+std::unique_ptr<Command> make_usage_command();
 std::unique_ptr<Command> make_cancel_command();
 std::unique_ptr<Command> make_adapters_command();
 std::unique_ptr<Command> make_keys_command();
@@ -58,6 +59,8 @@ constexpr std::array commands = {
                "  lorry tail --job 20261121T101530Z-4f7a2c/mail-17 --brokers kafka:9092", make_tail_command},
     CommandRow{"jobs", "list jobs and how they ended, from a worker's ledger",
                "  lorry jobs --batch 20261121T101530Z-4f7a2c --state failed --ledger lorry.sqlite", make_jobs_command},
+    CommandRow{"usage", "sum up what tenants and keys used, and what it costs, from a ledger",
+               "  lorry usage --since 2026-11-01 --by tenant,model --prices prices.toml --ledger lorry.sqlite", make_usage_command},
     CommandRow{"cancel", "cancel a job or a batch", "  lorry cancel --batch 20261121T101530Z-4f7a2c --brokers kafka:9092",
                make_cancel_command},
     CommandRow{"adapters", "register, list and remove adapters",

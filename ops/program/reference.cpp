@@ -91,6 +91,7 @@ const char* title_of(SettingScope scope) {
         case SettingScope::gateway: return "The gateway as a service";
         case SettingScope::kafka: return "Kafka";
         case SettingScope::ledger: return "The ledger";
+        case SettingScope::usage: return "Usage";
         case SettingScope::service: return "The worker as a service";
         case SettingScope::log: return "The log";
     }

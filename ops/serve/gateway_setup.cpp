@@ -45,6 +45,7 @@ void log_request(const RequestReport& report) {
                           {"status", static_cast<std::int64_t>(report.status)},
                           {"seconds", static_cast<double>(report.took.count()) / 1e6},
                           {"stream", report.is_stream},
+                          {"traceparent", report.traceparent},
                           {"client_gone", report.client_gone}});
 }
 

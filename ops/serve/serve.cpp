@@ -11,6 +11,8 @@
 #include "consumer/kafka/calls/kafka_calls.h"
 #include "consumer/kafka/follow/adapter_topic.h"
 #include "consumer/kafka/follow/key_topic.h"
+#include "consumer/kafka/follow/ledger.h"
+#include "consumer/kafka/follow/status_topic.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
@@ -18,6 +20,7 @@
 #include "ops/gateway/key_authenticator.h"
 #include "ops/kafka_settings.h"
 #include "ops/metrics.h"
+#include "ops/price_file.h"
 #include "ops/serve/gateway_setup.h"
 #include "ops/signals.h"
 #include "ops/units.h"
@@ -27,8 +30,8 @@ namespace {
 
 // Brokers may be away for long: calls are refused meanwhile, and taken again afterwards.
 constexpr std::chrono::hours patience{24 * 365};
-constexpr std::chrono::milliseconds look_interval{200};  // for a failure
-constexpr std::chrono::seconds closing_patience{45};     // after the drain
+constexpr std::chrono::milliseconds check_pause{200};  // between two looks for a failure
+constexpr std::chrono::seconds closing_patience{45};   // after the drain
 
 std::string base_name_to_serve(const Settings& settings) {
     if (settings.base_name.empty() && settings.model.empty())
@@ -52,23 +55,50 @@ HostAndPort where_to_listen(const Settings& settings) {
 // The keys by which callers are known, and the check of them; none with `insecure_no_keys`.
 class Keys {
 public:
-    // Throws like KafkaError where the topic cannot be read, and UsageError if there is no key at all.
-    Keys(const consumer::KafkaConfig& kafka, const std::string& topic, consumer::Clock::time_point deadline) : topic_(kafka, topic) {
+    // Throws like KafkaError where the topics cannot be read, and UsageError if there is no key at all.
+    Keys(const consumer::KafkaConfig& kafka, const schema::Topics& topics, consumer::Clock::time_point deadline)
+        : topic_(kafka, topics.keys()), used_(kafka, topics.status()) {
         topic_.wait_until_read(deadline);
         if (topic_.counters().known == 0) {
             throw UsageError(
                 fmt::format("the topic {} has no keys, so nobody could call: make one with `lorry keys create`, or "
                             "--insecure-no-keys true serves this machine alone",
-                            topic));
+                            topics.keys()));
         }
     }
-    void check() const { topic_.check(); }
+    void check() const {
+        topic_.check();
+        used_.check();
+    }
+    const consumer::DailyTokens& daily_tokens() const { return used_; }
     const Authenticator& authenticator() const { return authenticator_; }
     std::size_t count() const { return topic_.counters().known; }
 
 private:
     consumer::KeyTopic topic_;
+    consumer::StatusTopic used_;
     KeyAuthenticator authenticator_{topic_, now};
+};
+
+// The ledger of `usage_ledger`.
+class UsageLedger {
+public:
+    UsageLedger(const Settings& settings, const consumer::KafkaConfig& kafka)
+        : file_(settings.usage_ledger),
+          ledger_(consumer::Ledger::start(kafka, {.file = file_, .topics = topics_of(settings), .days = settings.ledger_days})) {
+        if (!ledger_) {
+            throw UsageError(fmt::format("--usage-ledger {}: another process keeps it; give this gateway a file of its own", file_));
+        }
+        reader_.emplace(schema::Store::open(file_, schema::Store::Mode::reader));
+    }
+    // One thread.
+    std::vector<schema::UsageRow> read(const schema::UsageFilter& filter) const { return reader_->usage(filter); }
+    consumer::Ledger::Stats stats() const { return ledger_->stats(); }
+
+private:
+    std::string file_;
+    std::unique_ptr<consumer::Ledger> ledger_;
+    std::optional<schema::Store> reader_;
 };
 
 // Ends the events of calls before the gateway that hears of them, however serving ends.
@@ -90,8 +120,9 @@ std::int64_t seconds_now() {
 class ServeCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        configuration_.declare(app, {SettingScope::calls, SettingScope::gateway, SettingScope::kafka, SettingScope::log},
-                               {"base_name", "job_bytes_max", "drain_timeout"});
+        configuration_.declare(app,
+                               {SettingScope::calls, SettingScope::gateway, SettingScope::kafka, SettingScope::usage, SettingScope::log},
+                               {"base_name", "job_bytes_max", "drain_timeout", "ledger_days"});
     }
     ExitCode run() override;
 
@@ -128,7 +159,7 @@ void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings
         },
         settings.drain_timeout + closing_patience);
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, look_interval, [&] { return is_draining_.load(); })) {
+    while (!changed_.wait_for(lock, check_pause, [&] { return is_draining_.load(); })) {
         if (const auto failure = served.calls.failure()) throw std::runtime_error(*failure);
         served.adapters.check();
         if (served.keys) served.keys->check();
@@ -147,8 +178,15 @@ ExitCode ServeCommand::run() {
 
     Metrics metrics(program_version(), 0);
     const consumer::Clock::time_point deadline = consumer::Clock::now() + settings.deadline_start;
+    const std::optional<schema::Prices> prices = prices_of(settings);
     std::optional<Keys> keys;
-    if (!settings.insecure_no_keys) keys.emplace(kafka, topics.keys(), deadline);
+    if (!settings.insecure_no_keys) keys.emplace(kafka, topics, deadline);
+    std::optional<UsageLedger> usage;
+    UsagePages::Options usage_pages{.prices = prices};
+    if (!settings.usage_ledger.empty()) {
+        usage.emplace(settings, kafka);
+        usage_pages.read = [&](const schema::UsageFilter& filter) { return usage->read(filter); };
+    }
     consumer::AdapterTopic adapters(kafka, {.topic = topics.adapters(), .adapters_root = {}, .base_names = {"base", base_name}});
     consumer::KafkaCalls calls(kafka,
                                {.topics = topics,
@@ -167,9 +205,12 @@ ExitCode ServeCommand::run() {
                 .health = [&] { return health(calls); },
                 .metrics =
                     [&] {
-                        return HttpAnswer{.type = Metrics::content_type,
-                                          .body = metrics.text({.member = {}, .ledger = {}, .calls = [&] { return calls.stats(); }})};
+                        MetricSources sources{.member = {}, .ledger = {}, .calls = [&] { return calls.stats(); }};
+                        if (usage) sources.ledger = [&] { return usage->stats(); };
+                        return HttpAnswer{.type = Metrics::content_type, .body = metrics.text(sources)};
                     },
+                .usage = usage_pages,
+                .daily_tokens = keys ? &keys->daily_tokens() : nullptr,
                 .on_request =
                     [&](const RequestReport& report) {
                         metrics.on_request(report.url, report.status, report.took);

@@ -59,6 +59,7 @@ protected:
         for (std::size_t i = 0; i + 1 < events.size(); ++i) text += text_of(events[i]);
         return text;
     }
+    static std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
     // How many committed results name a call.
     std::size_t results() const { return consumer::read_all(config, topics.results()).size(); }
 
@@ -198,6 +199,45 @@ TEST_F(RealKafkaServe, AGatewayThatEndsLetsItsCallsFinish) {
     ASSERT_TRUE(reply);
     EXPECT_EQ(reply->status, 200) << reply->body;
     EXPECT_EQ(gateway.program().wait(60s).exit_code, 0);
+}
+
+// Pins: statuses did not say with which key a job was called, and a trace ended at the gateway.
+TEST_F(RealKafkaServe, ACallCarriesItsKeyAndTraceAndCountsForItsKeysDayAndForUsage) {
+    const std::string key = first_line_of(lorry({"keys", "create", "--tenant", "search", "--name", "daily", "--tokens-per-day", "30"}).out);
+    const std::string key_id = key.substr(6, 16);
+    const std::string ledger = (tiny.folder / "usage.sqlite").string();
+    auto flags = broker_flags();
+    flags.insert(flags.end(), {"--insecure-no-keys", "false", "--usage-ledger", ledger});
+    Served gateway(flags);
+    const Program running(worker());
+    const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const std::string fields = fmt::format("Authorization: Bearer {}\r\n", key);
+    const auto first = gateway.call("/v1/completions", prompt(3, 40), fields + fmt::format("traceparent: {}\r\n", trace));
+    ASSERT_EQ(first.status, 200) << first.body;
+    EXPECT_THAT(first.header, HasSubstr("x-ratelimit-limit-tokens-day: 30\r\n"));
+    const auto headers = consumer::read_all(config, topics.results()).at(0).headers;
+    EXPECT_THAT(headers, testing::IsSupersetOf({schema::Header("traceparent", trace), schema::Header("tenant", "search"),
+                                                schema::Header("api_key_id", key_id)}));
+    EXPECT_THAT(*consumer::read_all(config, topics.status()).back().value, HasSubstr(fmt::format(R"("key":"{}")", key_id)));
+
+    tests::HttpReply refused = first;
+    const auto deadline = Clock::now() + 10s;
+    while (refused.status == 200 && Clock::now() < deadline) refused = gateway.call("/v1/completions", prompt(3, 1), fields);
+    EXPECT_EQ(refused.status, 429) << "10 s after it was used up";
+    EXPECT_THAT(refused.body, HasSubstr("tokens per day"));
+
+    const auto usage = [&](const std::string& query) {
+        HttpClient client(gateway.port());
+        client.send(fmt::format("GET /v1/usage{} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", query, fields));
+        return client.receive().value_or(tests::HttpReply{}).body;
+    };
+    const std::string wanted = fmt::format(R"("tenant":"search","key":"{}","model":"base","jobs":)", key_id);
+    const auto end = Clock::now() + 10s;
+    while (usage("").find(wanted) == std::string::npos && Clock::now() < end) std::this_thread::sleep_for(50ms);
+    EXPECT_THAT(usage(""), HasSubstr(wanted));
+    const Call shown = call({"usage", "--ledger", ledger, "--by", "tenant,key,model", "--csv"});
+    EXPECT_EQ(shown.code, 0) << shown.err;
+    EXPECT_EQ(shown.out, usage("?by=tenant,key,model&format=csv"));
 }
 
 }  // namespace

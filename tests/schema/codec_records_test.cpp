@@ -156,17 +156,17 @@ TEST(CodecRecordsTest, AChunkNamesItsAttemptAndPlace) {
 TEST(CodecRecordsTest, AStatusIsReadBackAsItWasWritten) {
     Status status;
     status.run = run_of("b");
+    status.run.key = "0123456789abcdef";
     status.run.finished = moment(3000);
     status.state = JobState::failed;
     status.usage = {5, 6, 2};
     status.error = "context_length_exceeded: too long";
     const std::string text = encode_status(status);
-    EXPECT_EQ(text,
-              R"({"id":"b/job-1","batch_id":"b","tenant":"org/t","state":"failed","model":"section","adapter":"abc123","worker":"host-1",)"
-              R"("attempt":1700000000123456,"source":{"topic":"lorry.jobs","partition":3,"offset":42},"submitted_at":1000,)"
-              R"("started_at":2000,"finished_at":3000,)"
-              R"("usage":{"prompt_tokens":5,"completion_tokens":6,"total_tokens":11,"prompt_tokens_details":{"cached_tokens":2}},)"
-              R"("error":"context_length_exceeded: too long"})");
+    EXPECT_EQ(text, R"({"id":"b/job-1","batch_id":"b","tenant":"org/t","key":"0123456789abcdef","state":"failed","model":"section",)"
+                    R"("adapter":"abc123","worker":"host-1","attempt":1700000000123456,)"
+                    R"("source":{"topic":"lorry.jobs","partition":3,"offset":42},"submitted_at":1000,"started_at":2000,"finished_at":3000,)"
+                    R"("usage":{"prompt_tokens":5,"completion_tokens":6,"total_tokens":11,"prompt_tokens_details":{"cached_tokens":2}},)"
+                    R"("error":"context_length_exceeded: too long"})");
     const auto read = parse_status(text);
     ASSERT_TRUE(read.has_value()) << read.error();
     EXPECT_EQ(encode_status(*read), text);

@@ -128,7 +128,7 @@ TEST(KeyTest, ARecordThatIsNotFullyUnderstoodIsRefusedWithTheReason) {
         {with("scopes.endpoints", R"(["/v1/audio"])"), "'/v1/audio', which this version does not know"},
         {with("scopes.batches", R"("no")"), "'batches' must be a boolean"},
         {with("limits", "7"), "in 'limits': it is integer"},
-        {with("limits.tokens_per_day", "1"), "'tokens_per_day' is not known"},
+        {with("limits.tokens_per_year", "1"), "'tokens_per_year' is not known"},
         {with("limits.calls_at_once", "0"), "allowed are numbers from 1"},
     };
     for (const Case& each : cases) {

@@ -26,6 +26,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+constexpr std::int64_t day = 86'400'000;  // ms
+
 Timestamp at(std::int64_t milliseconds) { return Timestamp(std::chrono::milliseconds(milliseconds)); }
 
 Status status_of(const std::string& id, std::int64_t offset, JobState state, std::int64_t attempt = 1) {
@@ -360,6 +362,8 @@ TEST_F(StoreTest, ForgetsJobsThatEndedBeforeATimeALittleAtOnce) {
     update.statuses.push_back(status_of("failed", 10, JobState::failed, 3));
     update.statuses.push_back(status_of("running", 11, JobState::running, 1));
     store.apply(update);
+    EXPECT_EQ(store.forget_jobs(at(3005), 3), 0U) << "their usage was not summed up";
+    store.close_days(at(day));
     EXPECT_EQ(store.forget_jobs(at(3005), 3), 3U);
     EXPECT_EQ(store.count({}).finished(), 7);
     EXPECT_EQ(store.forget_jobs(at(3005), 3), 2U);
@@ -371,9 +375,13 @@ TEST_F(StoreTest, ForgetsJobsThatEndedBeforeATimeALittleAtOnce) {
 
 TEST_F(StoreTest, AnOlderSchemaIsBroughtUpToDateAndKeepsWhatItHolds) {
     writer().apply({.statuses = {status_of("kept", 1, JobState::completed)}, .adapters = {}, .offsets = {}});
-    sql("DROP INDEX jobs_by_end; PRAGMA user_version = 1");
+    sql("DROP TABLE usage; ALTER TABLE jobs DROP COLUMN tenant; ALTER TABLE jobs DROP COLUMN key; DROP INDEX jobs_by_end; "
+        "PRAGMA user_version = 1");
     EXPECT_THAT(error_of([&] { reader(); }), HasSubstr("start a worker of this version"));
-    EXPECT_EQ(writer().forget_jobs(at(1'000'000), 10), 1U);
+    Store store = writer();
+    EXPECT_EQ(store.usage({}).at(0).jobs, 1);
+    store.close_days(at(day));
+    EXPECT_EQ(store.forget_jobs(at(1'000'000), 10), 1U);
 }
 
 TEST_F(StoreTest, FilesThatAreNoLedgerAreRefusedAndLeftAlone) {

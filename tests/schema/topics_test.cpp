@@ -52,7 +52,7 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
     EXPECT_THAT(lines,
                 Contains(start + "'User:gateway' --operation Write --operation Describe --topic 'tiny.calls' --topic 'tiny.control'"));
     EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Describe --topic 'tiny.results' --topic "
-                                        "'tiny.chunks' --topic 'tiny.adapters' --topic 'tiny.keys'"));
+                                        "'tiny.chunks' --topic 'tiny.status' --topic 'tiny.adapters' --topic 'tiny.keys'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --group 'tiny-lm'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Write --operation Describe --transactional-id 'tiny/tiny-lm/' "
                                         "--resource-pattern-type prefixed"));

@@ -41,6 +41,8 @@ KafkaSettings producer_settings_of(const KafkaCalls::Options& options) {
 std::vector<schema::Header> headers_of(const Call& call, const std::optional<milliseconds>& timeout) {
     std::vector<schema::Header> headers;
     if (!call.tenant.empty()) headers.emplace_back(schema::tenant_header, call.tenant);
+    if (!call.key.empty()) headers.emplace_back(schema::api_key_id_header, call.key);
+    headers.insert(headers.end(), call.trace.begin(), call.trace.end());
     if (timeout) {
         const auto deadline = std::chrono::system_clock::now().time_since_epoch() + *timeout;
         headers.emplace_back(schema::deadline_header, std::to_string(std::chrono::duration_cast<milliseconds>(deadline).count()));

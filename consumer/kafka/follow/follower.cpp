@@ -19,11 +19,11 @@ constexpr std::size_t records_per_turn = 1000;
 }  // namespace
 
 TopicFollower::TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply,
-                             std::optional<std::chrono::milliseconds> check_interval)
+                             std::optional<std::chrono::milliseconds> check_interval, const RecordReader::Start& start)
     : topic_(topic),
       apply_(std::move(apply)),
       check_interval_(check_interval),
-      reader_(config, {.topics = {topic}}),
+      reader_(config, {.topics = {topic}, .start = start}),
       thread_([this](const std::stop_token& stop) {
           try {
               follow(stop);

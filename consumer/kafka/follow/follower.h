@@ -1,4 +1,4 @@
-// Follows one topic from its start, record by record, on a thread of its own. Used by AdapterTopic, ControlTopic and KeyTopic.
+// Follows one topic, record by record, on a thread of its own. Used by AdapterTopic, ControlTopic, KeyTopic and StatusTopic.
 #pragma once
 
 #include <chrono>
@@ -19,9 +19,10 @@ namespace lorry::consumer {
 class TopicFollower {
 public:
     // `apply` is called on the follower's thread, in order within a partition. The topic must exist. With `check_interval`, the thread
-    // looks that often whether it has read everything; without, when it is asked.
+    // looks that often whether it has read everything; without, when it is asked. `start`: where it begins to read.
     TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply,
-                  std::optional<std::chrono::milliseconds> check_interval = {});
+                  std::optional<std::chrono::milliseconds> check_interval = {},
+                  const RecordReader::Start& start = RecordReader::Beginning{});
     ~TopicFollower();
     TopicFollower(const TopicFollower&) = delete;
     TopicFollower& operator=(const TopicFollower&) = delete;

@@ -29,7 +29,9 @@ constexpr milliseconds batch_turn{200};
 // A batch waits this long for more records, so that a busy topic needs few transactions.
 constexpr milliseconds linger{50};
 constexpr std::size_t records_per_batch = 2'000;
-constexpr std::chrono::seconds forget_interval{60};
+constexpr std::chrono::seconds tidy_interval{60};
+// How long a day stays open after its end: statuses come late if a worker or the brokers hang.
+constexpr std::chrono::hours day_open{24};
 constexpr std::size_t jobs_forgotten_at_once = 1'000;  // keeps the transaction short: readers and the next batch wait for it
 constexpr std::size_t adapter_states_max = 10'000;
 
@@ -55,7 +57,7 @@ struct Ledger::State {
     std::jthread thread;                       // last: it uses all of the above
 
     Backoff backoff{milliseconds(100), milliseconds(10'000)};  // the thread's
-    SteadyClock::time_point forget_next{};                     // the thread's
+    SteadyClock::time_point tidy_next{};                       // the thread's
 
     State(KafkaConfig brokers, Options given, schema::Store opened)
         : config(std::move(brokers)), options(std::move(given)), store(std::move(opened)) {}
@@ -93,6 +95,7 @@ struct Ledger::State {
 
     void follow(const std::stop_token& stop) {
         auto refresh_next = SteadyClock::now() + refresh_interval;
+        CatchUp catch_up(*reader);
         while (!stop.stop_requested()) {
             auto records = reader->poll(batch_turn, records_per_batch);
             const auto batch_end = SteadyClock::now() + linger;
@@ -102,7 +105,7 @@ struct Ledger::State {
             }
             if (!records.empty()) write(records, stop);
             write_adapter_states();
-            forget_old_jobs();
+            tidy(catch_up);
             const auto behind = reader->remaining();
             {
                 const std::scoped_lock lock(mutex);
@@ -149,12 +152,17 @@ struct Ledger::State {
         wake.wait_for(lock, stop, pause, [] { return false; });
     }
 
-    // Deletes a little in each turn, so that a ledger that holds years of jobs does not stall.
-    void forget_old_jobs() {
-        if (options.days == 0 || SteadyClock::now() < forget_next) return;
+    // Sums up the days that are over, once everything that was written by now has been read. Then deletes a little in each turn, so that a
+    // ledger that holds years of jobs does not stall.
+    void tidy(CatchUp& catch_up) {
+        if (SteadyClock::now() < tidy_next || !catch_up.is_done()) return;
         const auto now = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
-        const std::size_t forgotten = store.forget_jobs(now - std::chrono::days(options.days), jobs_forgotten_at_once);
-        if (forgotten < jobs_forgotten_at_once) forget_next = SteadyClock::now() + forget_interval;
+        store.close_days(now - day_open);
+        const bool is_done =
+            options.days == 0 || store.forget_jobs(now - std::chrono::days(options.days), jobs_forgotten_at_once) < jobs_forgotten_at_once;
+        if (!is_done) return;
+        catch_up.begin_again();
+        tidy_next = SteadyClock::now() + tidy_interval;
     }
 
     bool add(schema::StoreUpdate& update, const schema::JobRecord& record) {

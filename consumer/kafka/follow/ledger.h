@@ -1,5 +1,5 @@
-// Keeps the SQLite view of jobs and adapters. Follows the status and adapters topics on a thread of its own and writes their contents,
-// together with its read positions, in one transaction. Started by `lorry worker`; one process per file.
+// Keeps the SQLite view of jobs, usage and adapters. Follows the status and adapters topics on a thread of its own and writes their
+// contents, together with its read positions, in one transaction. Started by `lorry worker` and `lorry serve`; one process per file.
 #pragma once
 
 #include <chrono>
@@ -13,15 +13,15 @@
 
 namespace lorry::consumer {
 
-// The file is a view, never the source of truth: it may be deleted while nothing runs and is rebuilt from what the topics still hold. It is
-// also rebuilt when it describes another cluster or topics that were recreated. While the disk is full, the file locked or the brokers
-// away, it keeps retrying.
+// The file is a view, never the source of truth: it may be deleted while nothing runs and is rebuilt from what the topics still hold. Only
+// the usage of days that the topics no longer hold is nowhere else. It is also rebuilt, except for usage, when it describes another cluster
+// or topics that were recreated. While the disk is full, the file locked or the brokers away, it keeps retrying.
 class Ledger {
 public:
     struct Options {
         std::filesystem::path file;
         schema::Topics topics;
-        std::int64_t days = 30;  // jobs that ended longer ago are deleted; 0: never
+        std::int64_t days = 30;  // jobs that ended longer ago are deleted, their usage is not; 0: never
     };
 
     // Returns nullptr, and logs it, when another process keeps this file. Throws KafkaError when brokers or topics are missing, and

@@ -14,13 +14,13 @@ using Clock = CallLimits::Clock;
 struct LimitsRig {
     // "ok", or "requests per minute, 2 s".
     std::string begin(const Caller& caller) {
-        const auto refused = limits.begin(caller, now);
+        const auto refused = limits.begin(caller, now, today);
         return refused ? fmt::format("{}, {} s", refused->limit, refused->retry_after.count()) : "ok";
     }
     void end(const Caller& caller, std::int64_t tokens = 0) { limits.end(caller, tokens, now); }
     std::string fields(const Caller& caller) const {
         std::string text;
-        for (const auto& [name, value] : limits.fields(caller, now)) {
+        for (const auto& [name, value] : limits.fields(caller, now, today)) {
             EXPECT_TRUE(name.starts_with("x-ratelimit-")) << name;
             text += fmt::format("{}{}={}", text.empty() ? "" : " ", name.substr(12), value);
         }
@@ -29,6 +29,7 @@ struct LimitsRig {
 
     CallLimits limits;
     Clock::time_point now{};
+    std::optional<CallLimits::Today> today;
 };
 
 TEST(CallLimits, ACallerWithoutLimitsIsNeitherLimitedNorRemembered) {
@@ -70,6 +71,24 @@ TEST(CallLimits, TokensAreCountedAtTheEndAndMayBeOverdrawnOnce) {
     rig.now += 21s;
     EXPECT_EQ(rig.begin(caller), "ok");
     rig.end(caller, 0);
+}
+
+TEST(CallLimits, TokensPerDayAreThoseThatTheTopicsSayAndComeBackAtMidnight) {
+    LimitsRig rig;
+    const Caller caller{.id = "a", .limits = {.requests_per_minute = 60, .tokens_per_day = 1'000}};
+    rig.limits.set_share(0.5);
+    rig.today = {.used = 999, .left = 2h};
+    EXPECT_EQ(rig.begin(caller), "ok");
+    rig.end(caller, 5'000);
+    EXPECT_THAT(rig.fields(caller), testing::EndsWith("limit-tokens-day=1000 remaining-tokens-day=1 reset-tokens-day=2h0m0s"));
+    rig.today = {.used = 1'200, .left = 90min};
+    EXPECT_EQ(rig.begin(caller), "tokens per day, 5400 s");
+    EXPECT_THAT(rig.fields(caller), testing::HasSubstr("remaining-tokens-day=0"));
+    EXPECT_THAT(rig.fields(caller), testing::HasSubstr("remaining-requests=29")) << "a refused call does not count";
+    rig.today = {.used = 0, .left = 24h};
+    EXPECT_EQ(rig.begin(caller), "ok");
+    rig.today.reset();
+    EXPECT_EQ(rig.begin({.id = "b", .limits = {.tokens_per_minute = 60}}), "ok");
 }
 
 TEST(CallLimits, CallsAtOnceAreThoseThatHaveNotEnded) {

@@ -33,11 +33,42 @@ std::string bearer(int key) { return fmt::format("Authorization: Bearer {}\r\n",
 std::string get(std::string_view path, std::string_view fields) {
     return fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", path, fields);
 }
+
+const schema::Prices prices{.currency = "EUR", .models = {{"mail", {.prompt = 2.0, .completion = 8.0}}}};
+
+std::vector<schema::UsageRow> usage_of(const schema::UsageFilter& filter) {
+    if (filter.since && filter.until && *filter.since > *filter.until) throw std::runtime_error("the disk is full");
+    std::vector<schema::UsageRow> rows;
+    for (const char* tenant : {"search", "mails"}) {
+        if (filter.tenant && *filter.tenant != tenant) continue;
+        rows.push_back({.day = std::chrono::year(2026) / 11 / 27,
+                        .tenant = tenant,
+                        .key = "1111111111111111",
+                        .model = "mail",
+                        .adapter = "hash",
+                        .jobs = 2,
+                        .usage = {.prompt_tokens = 100'000, .completion_tokens = 50'000, .cached_tokens = 10'000}});
+    }
+    return rows;
+}
+
 std::string code_of(const HttpReply& reply) {
     const auto body = Json::parse(reply.body);
     const Json* error = body ? body->find("error") : nullptr;
     return fmt::format("{}{}", reply.status, error == nullptr ? "" : " " + *error->find("code")->as_string());
 }
+
+// What keys used today, as the test says.
+class FakeDailyTokens final : public consumer::DailyTokens {
+public:
+    std::optional<std::int64_t> used(std::string_view key, std::chrono::sys_days day) const override {
+        EXPECT_LE(std::chrono::system_clock::now() - day, 25h);
+        EXPECT_EQ(key, "6666666666666666");
+        return is_known ? std::optional(tokens.load()) : std::nullopt;
+    }
+    std::atomic<bool> is_known = true;
+    std::atomic<std::int64_t> tokens = 0;
+};
 
 struct KeyedGateway {
     KeyedGateway() {
@@ -46,6 +77,7 @@ struct KeyedGateway {
             2, {.tenant = "mails", .name = "mail only", .scopes = {.models = {{"mail"}}, .endpoints = {{schema::Endpoint::completions}}}});
         keys.set(3, {.tenant = "slow", .name = "limited", .limits = {.requests_per_minute = 2, .tokens_per_minute = 6'000}});
         keys.set(4, {.tenant = "slow", .name = "one at a time", .limits = {.tokens_per_minute = 6'000, .calls_at_once = 1}});
+        keys.set(6, {.tenant = "daily", .name = "a day", .limits = {.tokens_per_day = 500}});
         keys.set(5, {.tenant = "gone", .name = "revoked", .revoked = Timestamp(1s)});
     }
     HttpReply ask(const std::string& request) {
@@ -63,6 +95,7 @@ struct KeyedGateway {
 
     FakeCalls calls;
     FakeKeys keys;
+    FakeDailyTokens daily;
     KeyAuthenticator authenticator{keys, [] { return Timestamp(1s); }};
     std::mutex mutex;
     std::vector<std::string> reports;  // guarded by mutex
@@ -76,6 +109,8 @@ struct KeyedGateway {
                          },
                      .health = [] { return HttpAnswer{.body = "running\n"}; },
                      .metrics = [] { return HttpAnswer{.body = "a 1\n"}; },
+                     .usage = {.read = [](const schema::UsageFilter& filter) { return usage_of(filter); }, .prices = prices},
+                     .daily_tokens = &daily,
                      .on_request =
                          [this](const RequestReport& report) {
                              const std::lock_guard lock(mutex);
@@ -90,6 +125,7 @@ TEST(GatewayKeys, ACallBelongsToItsKeysTenant) {
     client.send(post(completions, R"({"model":"mail"})", bearer(1)));
     const consumer::Call call = rig.calls.next();
     EXPECT_EQ(call.tenant, "search");
+    EXPECT_EQ(call.key, "1111111111111111");
     EXPECT_EQ(call.body, R"({"model":"mail"})");
     rig.calls.listener().on_end(call.id, CallResult{.status = 200, .body = "{}"});
     const auto reply = client.receive();
@@ -222,6 +258,52 @@ TEST(GatewayKeys, AStreamThatIsLeftEarlyCountsForWhatWasSeenOfIt) {
     const std::string header = rig.call(4).header;
     EXPECT_THAT(header, ::testing::ContainsRegex("x-ratelimit-remaining-tokens: 3[4-9][0-9][0-9]\r\n"))
         << "2,011 of the prompt, up to 500 chunks";
+}
+
+TEST(GatewayKeys, TokensPerDayAreRefusedUntilMidnight) {
+    KeyedGateway rig;
+    rig.daily.tokens = 499;
+    const HttpReply last = rig.call(6);
+    EXPECT_EQ(last.status, 200);
+    EXPECT_THAT(last.header, HasSubstr("x-ratelimit-remaining-tokens-day: 1\r\n"));
+    rig.daily.tokens = 506;
+    const HttpReply refused = rig.ask(post(completions, R"({"model":"mail"})", bearer(6)));
+    EXPECT_EQ(code_of(refused), "429 rate_limit_exceeded");
+    EXPECT_THAT(refused.body, HasSubstr("its limit of tokens per day"));
+    EXPECT_THAT(refused.header, ::testing::ContainsRegex("Retry-After: [0-9]+\r\n"));
+    EXPECT_THAT(refused.header, HasSubstr("x-ratelimit-limit-tokens-day: 500\r\n"));
+    EXPECT_EQ(rig.call(1).status, 200) << "keys without the limit are not asked for";
+    rig.daily.is_known = false;
+    const HttpReply unknown = rig.ask(post(completions, R"({"model":"mail"})", bearer(6)));
+    EXPECT_EQ(code_of(unknown), "503 unavailable");
+    EXPECT_THAT(unknown.header, HasSubstr("Retry-After: 5\r\n"));
+}
+
+TEST(GatewayKeys, ATenantSeesItsOwnUsageAndAnAdministratorThatOfAll) {
+    KeyedGateway rig;
+    const HttpReply own = rig.ask(get("/v1/usage", bearer(2)));
+    EXPECT_EQ(own.body, R"({"object":"list","data":[{"day":"2026-11-27","tenant":"mails","key":"1111111111111111","model":"mail","jobs":2,)"
+                        R"("prompt_tokens":100000,"completion_tokens":50000,"cached_tokens":10000,"cost":0.600000}],"currency":"EUR"})");
+    EXPECT_EQ(code_of(rig.ask(get("/v1/usage?tenant=search", bearer(2)))), "403 permission_denied");
+    EXPECT_EQ(rig.ask(get("/v1/usage?tenant=mails", bearer(2))).body, own.body);
+    EXPECT_THAT(rig.ask(get("/v1/usage", bearer(1))).body, HasSubstr(R"("tenant":"search")"));
+    EXPECT_EQ(rig.ask(get("/v1/usage?tenant=mails", bearer(1))).body, own.body);
+    const HttpReply csv = rig.ask(get("/v1/usage?by=model,tenant&format=csv&since=2026-11-01&until=2026-11-30", bearer(1)));
+    EXPECT_EQ(csv.body,
+              "model,tenant,jobs,prompt_tokens,completion_tokens,cached_tokens,cost,currency\r\n"
+              "mail,mails,2,100000,50000,10000,0.600000,EUR\r\nmail,search,2,100000,50000,10000,0.600000,EUR\r\n");
+    EXPECT_THAT(csv.header, HasSubstr("Content-Type: text/csv"));
+    for (const auto& [query, wrong] : {std::pair("since=yesterday", "a day in UTC"), std::pair("by=colour", "there is no column 'colour'"),
+                                       std::pair("format=xml", "json or csv"), std::pair("from=2026-11-01", "no field 'from'"),
+                                       std::pair("by=%ZZ", "query is broken"), std::pair("by=day&by=key", "names a field twice")}) {
+        const HttpReply reply = rig.ask(get(fmt::format("/v1/usage?{}", query), bearer(1)));
+        EXPECT_EQ(code_of(reply), "400 bad_request");
+        EXPECT_THAT(reply.body, HasSubstr(wrong));
+    }
+    const HttpReply broken = rig.ask(get("/v1/usage?since=2026-11-02&until=2026-11-01", bearer(1)));
+    EXPECT_EQ(code_of(broken), "503 unavailable");
+    EXPECT_THAT(broken.body, HasSubstr("the disk is full"));
+    EXPECT_EQ(code_of(rig.ask(post("/v1/usage", "{}", bearer(1)))), "405 method_not_allowed");
 }
 
 TEST(GatewayKeys, AGatewayGivesItsShareOfTheLimits) {

@@ -65,6 +65,7 @@ struct GatewayRig {
     }
     void add(const RequestReport& report) {
         const std::lock_guard lock(mutex);
+        times.push_back(report.took);
         reports.push_back(fmt::format("{} {} {}{}{}", report.method, report.url, report.status, report.is_stream ? " stream" : "",
                                       report.client_gone ? " gone" : ""));
     }
@@ -75,7 +76,8 @@ struct GatewayRig {
 
     FakeCalls calls;
     std::mutex mutex;
-    std::vector<std::string> reports;  // guarded by mutex
+    std::vector<std::string> reports;              // guarded by mutex
+    std::vector<std::chrono::microseconds> times;  // guarded by mutex
     Gateway gateway;
 };
 
@@ -488,6 +490,48 @@ TEST(Gateway, EndsWhileCallsRun) {
     rig.reset();
     EXPECT_EQ(ended.receive()->status, 200);
     EXPECT_FALSE(running.receive());
+}
+
+TEST(Gateway, ATraceTravelsWithItsCall) {
+    GatewayRig rig;
+    const std::string parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const auto trace_of = [&](const std::string& fields) {
+        HttpClient client(rig.gateway.port());
+        client.send(post(chat, "{}", fields));
+        const consumer::Call call = rig.calls.next();
+        rig.calls.listener().on_end(call.id, CallResult{.status = 200, .body = "{}"});
+        client.receive();
+        std::string text;
+        for (const auto& [name, value] : call.trace) text += fmt::format("{}={};", name, value);
+        return text;
+    };
+    EXPECT_EQ(trace_of(fmt::format("traceparent: {}\r\n", parent)), fmt::format("traceparent={};", parent));
+    EXPECT_EQ(trace_of(fmt::format("Traceparent: {}\r\ntracestate: vendor=1\r\n", parent)),
+              fmt::format("traceparent={};tracestate=vendor=1;", parent));
+    const std::string later = "01" + parent.substr(2) + "-more";
+    EXPECT_EQ(trace_of(fmt::format("traceparent: {}\r\n", later)), fmt::format("traceparent={};", later)) << "a later version";
+    const std::string zeros = "00-" + std::string(32, '0') + parent.substr(35);
+    for (const std::string& wrong : {std::string("00-1"), zeros, "ff" + parent.substr(2), parent + "-more", parent + "x",
+                                     "00-4BF92F3577B34DA6A3CE929D0E0E4736" + parent.substr(35)}) {
+        EXPECT_EQ(trace_of(fmt::format("traceparent: {}\r\ntracestate: vendor=1\r\n", wrong)), "") << wrong;
+    }
+    EXPECT_EQ(trace_of(fmt::format("traceparent: {0}\r\ntraceparent: {0}\r\n", parent)), "") << "there may be one";
+    EXPECT_EQ(trace_of("tracestate: vendor=1\r\n"), "");
+}
+
+// Pins: pages and refusals took no time, so that lorry_request_seconds had zeros.
+TEST(Gateway, EachReportSaysHowLongItsRequestTook) {
+    GatewayRig rig;
+    for (const char* path : {"/v1/models", "/nothing"}) {
+        rig.ending_of(fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", path));
+    }
+    const std::lock_guard lock(rig.mutex);
+    EXPECT_THAT(rig.times, testing::ElementsAre(testing::Gt(0us), testing::Gt(0us)));
+}
+
+TEST(Gateway, WithoutALedgerUsageIsA404ThatNamesTheSetting) {
+    GatewayRig rig;
+    EXPECT_EQ(rig.ending_of("GET /v1/usage HTTP/1.1\r\nHost: localhost\r\n\r\n"), "404 not_kept");
 }
 
 }  // namespace

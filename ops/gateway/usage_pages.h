@@ -1,0 +1,62 @@
+// Answers GET /v1/usage on a thread of its own, as the ledger's disk may be slow. Made and used by gateway.cpp.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ops/http/server.h"
+#include "schema/usage.h"
+#include "schema/usage_report.h"
+
+namespace lorry::ops {
+
+// What is asked for.
+struct UsageQuery {
+    schema::UsageFilter filter;
+    std::vector<schema::UsageColumn> by;
+    bool is_csv = false;
+};
+// Of the fields since, until, tenant, by and format. `own`: the tenant whose usage it is to be; nullopt: all tenants'. The error is a 400,
+// or a 403 for another tenant.
+Expected<UsageQuery, HttpAnswer> usage_query(std::string_view target, const std::optional<std::string>& own);
+
+class UsagePages {
+public:
+    struct Options {
+        // On the thread. Throws std::runtime_error when it cannot be read. Empty: there is no usage.
+        std::function<std::vector<schema::UsageRow>(const schema::UsageFilter&)> read = {};
+        std::optional<schema::Prices> prices = {};
+    };
+    static constexpr std::size_t waiting_max = 64;
+
+    explicit UsagePages(Options options);
+    // Drops what waits.
+    ~UsagePages();
+
+    bool is_served() const { return options_.read != nullptr; }
+    // Calls `done` on the thread, once, unless this is destroyed before. False, and no call: too many wait.
+    bool answer(UsageQuery query, std::function<void(HttpAnswer)> done);
+
+private:
+    struct Task {
+        UsageQuery query;
+        std::function<void(HttpAnswer)> done;
+    };
+    HttpAnswer page(const UsageQuery& query) const;
+    void work(const std::stop_token& stop);
+
+    const Options options_;
+    std::mutex mutex_;
+    std::condition_variable_any has_tasks_;
+    std::deque<Task> tasks_;  // guarded by mutex_; the oldest comes first
+    std::jthread thread_;     // last: it uses all of the above
+};
+
+}  // namespace lorry::ops
