@@ -56,7 +56,9 @@ void Batch::clear() {
     sample_rows_.clear();
 }
 
-void Batch::add(Sequence& sequence, std::int64_t rows) { entries_.push_back({.sequence = &sequence, .rows = rows}); }
+void Batch::add(Sequence& sequence, std::int64_t rows, std::int64_t drafts) {
+    entries_.push_back({.sequence = &sequence, .rows = rows, .drafts = drafts});
+}
 
 void Batch::drop(const Sequence& sequence) {
     for (BatchEntry& entry : entries_) {
@@ -85,8 +87,12 @@ void Batch::add_rows(Model& model, BatchEntry& entry) {
     const Sequence& sequence = *entry.sequence;
     const auto row_begin = static_cast<std::int64_t>(tokens_.size());
     const std::int64_t begin = sequence.launched();
-    for (std::int64_t position = begin; position < begin + entry.rows; ++position) {
-        if (position == std::ssize(sequence.tokens)) {
+    const std::int64_t count = entry.rows + entry.drafts;
+    for (std::int64_t position = begin; position < begin + count; ++position) {
+        const std::int64_t after_known = position - std::ssize(sequence.tokens);
+        if (after_known >= 0 && entry.drafts > 0) {
+            tokens_.push_back(sequence.drafts[static_cast<std::size_t>(after_known)]);
+        } else if (after_known >= 0) {
             drawn_.push_back({.row = std::ssize(tokens_), .sample_row = sequence.queued.draw_row});
             tokens_.push_back(0);
         } else {
@@ -99,19 +105,19 @@ void Batch::add_rows(Model& model, BatchEntry& entry) {
         token_types_.resize(static_cast<std::size_t>(row_begin), 0);
         token_types_.insert(token_types_.end(), types.begin() + begin, types.begin() + begin + entry.rows);
     }
-    sequences_.push_back({.row_begin = row_begin, .row_count = entry.rows, .position = begin, .blocks = std::span(sequence.blocks)});
+    sequences_.push_back({.row_begin = row_begin, .row_count = count, .position = begin, .blocks = std::span(sequence.blocks)});
     if (sequence.adapter != nullptr) {
         if (!adapters_.empty() && adapters_.back().adapter == sequence.adapter) {
-            adapters_.back().row_count += entry.rows;
+            adapters_.back().row_count += count;
         } else {
-            adapters_.push_back({row_begin, entry.rows, sequence.adapter});
+            adapters_.push_back({row_begin, count, sequence.adapter});
         }
     }
     add_sample_rows(entry, row_begin);
 }
 
 void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
-    const Sequence& sequence = *entry.sequence;
+    Sequence& sequence = *entry.sequence;
     const Request& request = sequence.request();
     const SequenceView view = sequence.view();
     const std::int64_t begin = sequence.launched();
@@ -157,15 +163,29 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     if (drawn < sampling.min_tokens) row.banned = drawing.end_tokens;
     if (drawn == 0) row.targets = request.final_targets;
     sample_rows_.push_back(row);
+    if (entry.drafts == 0) return;
+    row.targets = {};
+    const bool counts = row.has_output_penalty() || row.has_repetition_penalty();
+    const std::span<const TokenId> output_and_drafts = counts ? sequence.output_and_drafts() : std::span<const TokenId>{};
+    for (std::int64_t i = 1; i <= entry.drafts; ++i) {
+        sampled_.push_back(sampled_.back() + 1);
+        if (counts) row.output = output_and_drafts.first(output.size() + static_cast<std::size_t>(i));
+        ++row.position;
+        if (drawn + i >= sampling.min_tokens) row.banned = {};
+        sample_rows_.push_back(row);
+    }
 }
 
 void Batch::allow_tokens() {
     for (const BatchEntry& entry : entries_) {
         if (!entry.draws) continue;
-        kernels::SampleRow& row = sample_rows_[static_cast<std::size_t>(entry.final_sample_row())];
-        row.allowed = entry.sequence->allowed_tokens();
-        // The sampler needs a token that may be drawn. Where a grammar allows end tokens only, the answer ends before min_tokens.
-        if (!row.allowed.empty() && !row.banned.empty() && !allows_others(row.allowed, row.banned)) row.banned = {};
+        for (std::int64_t drafts = 0; drafts <= entry.drafts; ++drafts) {
+            kernels::SampleRow& row = sample_rows_[static_cast<std::size_t>(entry.final_sample_row() + drafts)];
+            row.allowed =
+                drafts == 0 ? entry.sequence->allowed_tokens() : entry.sequence->allowed_after_drafts(static_cast<std::size_t>(drafts));
+            // The sampler needs a token that may be drawn. Where a grammar allows end tokens only, the answer ends before min_tokens.
+            if (!row.allowed.empty() && !row.banned.empty() && !allows_others(row.allowed, row.banned)) row.banned = {};
+        }
     }
 }
 
@@ -213,6 +233,32 @@ void Batch::hand_scores(const BatchEntry& entry) const {
     if (entry.final_row && sequence.output().empty() && !sequence.request().final_targets.empty()) {
         sequence.result.final_targets = result(entry.final_sample_row()).targets;
     }
+}
+
+bool Batch::hand_draws(const BatchEntry& entry, EngineStats& counts) const {
+    Sequence& sequence = *entry.sequence;
+    const std::size_t known = sequence.tokens.size();
+    const std::span<const TokenId> drafts = std::span(sequence.drafts).first(static_cast<std::size_t>(entry.drafts));
+    std::size_t added = 0;
+    bool ended = false;
+    bool is_as_guessed = true;
+    while (!ended && is_as_guessed) {
+        const kernels::SampleResult& drawn = result(entry.final_sample_row() + static_cast<std::int64_t>(added));
+        if (!drawn.is_finite) {
+            sequence.fail_overflow();
+            return true;
+        }
+        ended = sequence.accept(drawn);
+        ++counts.drawn_tokens;
+        counts.forced_tokens += sequence.tokens.size() - known - added - 1;
+        added = sequence.tokens.size() - known;
+        is_as_guessed = added <= drafts.size() && std::ranges::equal(drafts.first(added), std::span(sequence.tokens).subspan(known));
+    }
+    const auto next = std::span(sequence.tokens).subspan(known);
+    const std::int64_t right = std::ranges::mismatch(drafts, next).in1 - drafts.begin();
+    counts.accepted_tokens += static_cast<std::uint64_t>(right);
+    sequence.computed += right;
+    return ended;
 }
 
 void Batch::count(EngineStats& counts) const {

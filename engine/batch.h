@@ -18,10 +18,11 @@ struct EngineStats;
 struct BatchEntry {
     Sequence* sequence = nullptr;     // nullptr: the sequence is gone, and these rows are ignored
     std::int64_t rows = 0;            // tokens [computed, computed + rows)
+    std::int64_t drafts = 0;          // rows after these, for the sequence's first drafts
     std::int64_t sample_begin = 0;    // its first row of logits
     std::int64_t score_rows = 0;      // how many rows of logits score prompt tokens; these come first
     bool final_row = false;           // then comes the row of the last known token
-    bool draws = false;               // a token is drawn from the final row
+    bool draws = false;               // a token is drawn from the final row, and from those of the drafts, which come next
     bool fills = false;               // the rows that score are those of masks
     std::optional<std::size_t> text;  // its place in Batch::texts(), if it is pooled
 
@@ -32,8 +33,8 @@ class Batch {
 public:
     Batch(std::int64_t rows_max, std::int64_t sample_rows_max, std::int64_t sequences_max);
 
-    // Adds a sequence's rows. Its blocks must be allocated. Call build() after the last one.
-    void add(Sequence& sequence, std::int64_t rows);
+    // Adds a sequence's rows, and those of its drafts. Its blocks must be allocated. Call build() after the last one.
+    void add(Sequence& sequence, std::int64_t rows, std::int64_t drafts);
     void build(Model& model);
     // Sets which tokens may be drawn, as the sequences say. The device may compute the step meanwhile.
     void allow_tokens();
@@ -53,10 +54,13 @@ public:
 
     // Once the step was read:
     const kernels::SampleResult& result(std::int64_t sample_row) const { return results_[static_cast<std::size_t>(sample_row)]; }
-    // False if the logits of any of the entry's rows overflowed.
+    // False if the logits of any of the entry's rows overflowed, except those of drafts.
     bool is_finite(const BatchEntry& entry) const;
     // Gives the entry's sequence the scores of prompt tokens and of the wanted successors.
     void hand_scores(const BatchEntry& entry) const;
+    // Gives the entry's sequence what its final row draws, and what the rows of its drafts draw as long as the sequence goes on as they
+    // guess: these drafts are computed tokens then, and the rows of the others are ignored. True if the sequence has ended.
+    bool hand_draws(const BatchEntry& entry, EngineStats& counts) const;
 
 private:
     void add_rows(Model& model, BatchEntry& entry);

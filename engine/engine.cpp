@@ -13,6 +13,7 @@
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/shared_prefix.h"
+#include "engine/step_cost.h"
 #include "engine/step_memory.h"
 #include "engine/waiting_queue.h"
 #include "schema/check.h"
@@ -116,6 +117,7 @@ struct Engine::Implementation {
     void forward(Batch& batch);
     void take_texts(Batch& batch);
     void take_results(const Batch& batch, const BatchEntry& entry, StepOutput& output);
+    void draft(Sequence& sequence) const;
     bool release_blocks_of_waiting();
     void fail_waiting(const std::string& adapter, const std::string& reason, StepOutput& output);
 
@@ -152,6 +154,7 @@ struct Engine::Implementation {
     std::vector<Batch> batches;  // one for each step that may be queued, used in turn
     std::size_t steps_launched = 0;
     std::size_t steps_read = 0;
+    StepCost cost;
     EngineStats counts;
     struct HeldUp {
         RequestId id;
@@ -307,12 +310,14 @@ void Engine::Implementation::launch(const Plan& plan, StepOutput& output) {
     for (const PlannedRows& planned : plan.step.running) {
         Sequence& sequence = *plan.running[planned.index];
         running.grow(sequence, planned.new_blocks);
-        batch.add(sequence, planned.rows);
+        sequence.drafts.resize(static_cast<std::size_t>(planned.drafts));
+        batch.add(sequence, planned.rows, planned.drafts);
     }
     for (const PlannedRows& planned : plan.step.starting) {
         Sequence& sequence = at(plan.waiting[planned.index]);
         running.grow_started(sequence, plan.prefixes[planned.index], planned.new_blocks);
-        batch.add(sequence, planned.rows);
+        sequence.drafts.clear();
+        batch.add(sequence, planned.rows, 0);
     }
     if (batch.entries().empty()) return;
     batch.build(model);
@@ -335,6 +340,8 @@ void Engine::Implementation::start(Sequence& sequence, const SharedPrefix& prefi
 }
 
 void Engine::Implementation::forward(Batch& batch) {
+    const bool decodes = batch.step().rows == std::ssize(batch.step().sample_rows);
+    cost.launched({.rows = batch.step().rows, .decodes = decodes, .begun = Clock::now()});
     backend.begin_step(batch.step());
     const kernels::Matrix logits = model.forward({.step = batch.step(), .adapters = batch.adapters(), .texts = batch.texts()}, *cache);
     take_texts(batch);
@@ -347,6 +354,7 @@ void Engine::Implementation::forward(Batch& batch) {
         Sequence& sequence = *entry.sequence;
         sequence.queued.rows += entry.rows;
         if (!entry.draws) continue;
+        counts.drafted_tokens += static_cast<std::uint64_t>(entry.drafts);
         ++sequence.queued.draws;
         sequence.queued.draw_row = entry.final_sample_row();
     }
@@ -388,6 +396,7 @@ void Engine::Implementation::take_texts(Batch& batch) {
 // Waits for the oldest queued step and takes its results.
 void Engine::Implementation::read(StepOutput& output) {
     backend.finish_step();
+    cost.read(Clock::now());
     const Batch& batch = batches[steps_read++ % batches.size()];
     for (const BatchEntry& entry : batch.entries()) {
         if (entry.sequence != nullptr) take_results(batch, entry, output);
@@ -401,29 +410,28 @@ void Engine::Implementation::take_results(const Batch& batch, const BatchEntry& 
     if (sequence.result.error) return finish(sequence, output);
     const bool is_finite = batch.is_finite(entry) && std::ranges::all_of(sequence.result.pooled, [](float x) { return std::isfinite(x); });
     if (!is_finite) {
-        sequence.result.error = schema::JobError{
-            .code = schema::ErrorCode::non_finite_logits,
-            .param = "model",
-            .message = "the model's output overflowed for this prompt: " +
-                       (sequence.adapter_hash().empty() ? std::string("the base model") : "adapter " + sequence.adapter_hash()) +
-                       " computes NaN or infinity; check how it was trained and, for an adapter, its lora_alpha"};
-        finish(sequence, output);
-        return;
+        sequence.fail_overflow();
+        return finish(sequence, output);
     }
     batch.hand_scores(entry);
-    if (options.prefix_cache) index_full_blocks(sequence, pool);
-    fork_followers(sequence);
     bool ended = sequence.is_complete();
     if (entry.draws) {
         --sequence.queued.draws;
         if (sequence.result.first_token == Clock::time_point{}) sequence.result.first_token = Clock::now();
-        const std::size_t before = sequence.output().size();
-        ended = sequence.accept(batch.result(entry.final_sample_row()));
-        ++counts.drawn_tokens;
-        counts.forced_tokens += sequence.output().size() - before - 1;
+        ended = batch.hand_draws(entry, counts);
+        if (!ended) draft(sequence);
     }
+    if (options.prefix_cache) index_full_blocks(sequence, pool);
+    fork_followers(sequence);
     hand_out_delta(sequence, ended, output);
     if (ended) finish(sequence, output);
+}
+
+// Guesses what comes next, where that takes less time than drawing it.
+void Engine::Implementation::draft(Sequence& sequence) const {
+    if (options.drafts_max == 0) return;
+    const double as_measured = cost.chance_least(std::ssize(running.sequences()));
+    sequence.draft({.count = options.drafts_max, .chance_least = options.draft_chance_least.value_or(as_measured)});
 }
 
 bool Engine::Implementation::release_blocks_of_waiting() {

@@ -30,7 +30,11 @@ struct EngineOptions {
     std::int64_t steps_queued_max = 2;  // on a device that takes more than one; 1 for comparisons
     bool lend_blocks = true;            // to adapters, on a device that can; false for comparisons
     bool force_together = true;         // computes the tokens that a grammar forces in one step; false for comparisons
-    bool group_adapters = true;         // requests whose adapter is in the batch start first; false for comparisons
+    std::int64_t drafts_max = 0;        // guesses of the next tokens per sequence and step (prompt_lookup.h); 0: none
+    // A guess is made if it is right with at least this chance. nullopt: where its row takes less time than a token, as measured. Set for
+    // comparisons.
+    std::optional<double> draft_chance_least = std::nullopt;
+    bool group_adapters = true;  // requests whose adapter is in the batch start first; false for comparisons
 
     std::int64_t sample_rows_max() const;  // rows of logits per step
 };

@@ -12,8 +12,10 @@ struct EngineStats {
     std::uint64_t steps = 0;
     std::uint64_t prompt_tokens = 0;  // computed, including recomputed ones
     std::uint64_t drawn_tokens = 0;
-    std::uint64_t forced_tokens = 0;  // of answers: a grammar allowed no others, so that they were not drawn
-    std::uint64_t cached_tokens = 0;  // taken from the prefix index
+    std::uint64_t forced_tokens = 0;    // of answers: a grammar allowed no others, so that they were not drawn
+    std::uint64_t drafted_tokens = 0;   // guesses that were computed
+    std::uint64_t accepted_tokens = 0;  // of these, those that were right
+    std::uint64_t cached_tokens = 0;    // taken from the prefix index
     std::uint64_t preemptions = 0;
     std::uint64_t rows = 0;             // computed
     std::uint64_t sampled_rows = 0;     // of these, rows with logits

@@ -1,4 +1,5 @@
-// Plans one step: running sequences oldest first, decodes before prefills; then waiting sequences that start. Large jobs have a share.
+// Plans one step: running sequences oldest first, decodes before prefills; then waiting sequences that start; then drafts. Large jobs have
+// a share.
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -33,12 +34,11 @@ struct Budget {
     // The most rows of this sequence from its computed ones on that the limits allow.
     std::int64_t rows_for(const SequenceView& sequence) const {
         if (sequence.whole) return sequence.known <= rows && sequence.mask_rows <= sample_rows ? sequence.known : 0;
-        const std::int64_t count = std::max<std::int64_t>(0, std::min(sequence.known - sequence.computed, rows));
-        if (sample_rows_of(sequence, sequence.computed, count) <= sample_rows) return count;
-        // Without the row that is drawn from, which is the last one, only scored rows need logits.
-        const std::int64_t undrawn = std::min(count, sequence.known - 1 - sequence.computed);
-        if (sample_rows_of(sequence, sequence.computed, undrawn) <= sample_rows) return undrawn;
-        return std::max(sequence.computed, *sequence.score_begin) + sample_rows - sequence.computed;
+        std::int64_t count = std::min(sequence.known - sequence.computed, rows);
+        const auto excess = [&] { return sample_rows_of(sequence, sequence.computed, count) - sample_rows; };
+        // Rows without logits are before those with logits or, if tokens are forced after a scored prompt, between them.
+        while (count > 0 && excess() > 0) count -= std::min(count, excess());
+        return std::max<std::int64_t>(0, count);
     }
     void take(const SequenceView& sequence, std::int64_t count, std::int64_t new_blocks) {
         rows -= count;
@@ -138,6 +138,27 @@ public:
             take(next, rows, new_blocks + next.blocks_idle);
             (next.large ? large_ : others_waiting_) += next.large ? 1 : -1;
             --places;
+        }
+    }
+
+    void plan_drafts() {
+        if (plan_.lacks_blocks) return;
+        for (PlannedRows& planned : plan_.running) {
+            const SequenceView& sequence = running_[planned.index];
+            if (sequence.drafts == 0 || sequence.computed + planned.rows < sequence.known) continue;
+            // Each sequence keeps a block to grow into.
+            const std::int64_t in_use = std::ssize(order_) + std::ssize(plan_.starting);
+            const std::int64_t spare = std::max<std::int64_t>(0, budget_.blocks - in_use);
+            const std::int64_t fitting = (sequence.blocks + planned.new_blocks + spare) * limits_.block_size - sequence.known;
+            planned.drafts = std::min({sequence.drafts, budget_.rows, budget_.sample_rows, fitting});
+            if (sequence.large) planned.drafts = std::min(planned.drafts, std::max<std::int64_t>(0, of_large_.rows));
+            const std::int64_t blocks = blocks_for(sequence.known + planned.drafts, limits_.block_size);
+            const std::int64_t new_blocks = std::max<std::int64_t>(0, blocks - sequence.blocks - planned.new_blocks);
+            planned.new_blocks += new_blocks;
+            budget_.rows -= planned.drafts;
+            budget_.sample_rows -= planned.drafts;
+            budget_.blocks -= new_blocks;
+            if (sequence.large) of_large_.rows -= planned.drafts;
         }
     }
 
@@ -283,6 +304,7 @@ void plan_step(std::span<const SequenceView> running, std::span<const SequenceVi
     planner.reserve();
     planner.plan_running();
     planner.plan_waiting();
+    planner.plan_drafts();
 }
 
 }  // namespace lorry::engine

@@ -24,6 +24,7 @@ struct SequenceView {
     std::int64_t score_end = 0;
     bool whole = false;                        // one step must compute all its tokens, and then it ends
     bool overdue = false;                      // waiting, whole: the running sequences have held it up for long enough
+    std::int64_t drafts = 0;                   // guesses after the known tokens: rows of their own with logits, if the step has room
     std::int64_t mask_rows = 0;                // whole: how many of its rows need logits
     std::span<const BlockHash> blocks_ahead;   // hashes of the full blocks of known tokens from `computed` on, for the prefix index
     std::span<const BlockHash> blocks_queued;  // running: hashes of the full blocks that queued steps complete
@@ -49,6 +50,7 @@ struct PlannedRows {
     std::size_t index = 0;        // in running or, for those that start, in waiting
     std::int64_t rows = 0;        // tokens [computed, computed + rows)
     std::int64_t new_blocks = 0;  // to be allocated before the step
+    std::int64_t drafts = 0;      // rows after these, for the first drafts
 };
 
 struct StepPlan {
@@ -71,6 +73,8 @@ struct StepPlan {
 // step's rows, even if the others need less, because a step with fewer rows ends sooner. Of the rows with logits they get half, or more if
 // the others need less. While others wait, they start only within half of the places and blocks, and those that started before give the
 // rest back, except the oldest one, which may need more than half of the blocks by itself.
+//
+// Drafts get rows, rows with logits and blocks that nothing else needs.
 //
 // A text that one step must compute may need more rows than running sequences ever leave. Once it is overdue, it gets its rows before them,
 // and they go on in the next step.

@@ -29,6 +29,17 @@ void set_bit(std::vector<std::uint32_t>& words, TokenId token, bool value) {
     word = value ? word | bit : word & ~bit;
 }
 
+bool has_any(std::span<const std::uint32_t> words) {
+    return std::ranges::any_of(words, [](std::uint32_t word) { return word != 0; });
+}
+
+// Leaves in `allowed` what is also in `others`; all of them if it is empty, which allows all.
+void intersect(std::vector<std::uint32_t>& allowed, std::span<const std::uint32_t> others) {
+    if (allowed.empty()) return allowed.assign(others.begin(), others.end());
+    allowed.resize(std::min(allowed.size(), others.size()));
+    for (std::size_t i = 0; i < allowed.size(); ++i) allowed[i] &= others[i];
+}
+
 }  // namespace
 
 SharedDrawing shared(Drawing drawing) { return std::make_shared<const Drawing>(std::move(drawing)); }
@@ -105,7 +116,9 @@ SequenceView Sequence::view() const {
     view.known = known();
     // A token that a queued step draws is computed next, unless it reaches max_tokens or decides which tokens may follow it.
     const bool goes_on = std::ssize(output()) + queued.draws < request_.max_tokens;
-    if (goes_on && !request_.drawing->depends_on_drawn()) view.known += queued.draws;
+    // So do drafts: the step that computes them, or that finds out whether their first is right, is read first.
+    if (goes_on && !request_.drawing->depends_on_drawn() && drafts.empty()) view.known += queued.draws;
+    if (queued.draws == 0) view.drafts = std::ssize(drafts);
     view.computed = launched();
     view.blocks = static_cast<std::int64_t>(blocks.size());
     view.samples = draws() || !request_.final_targets.empty();
@@ -125,6 +138,14 @@ SequenceView Sequence::view() const {
 
 void Sequence::fail(schema::ErrorCode code, std::string message) {
     result.error = schema::JobError{.code = code, .param = {}, .message = std::move(message)};
+}
+
+void Sequence::fail_overflow() {
+    result.error = schema::JobError{.code = schema::ErrorCode::non_finite_logits,
+                                    .param = "model",
+                                    .message = "the model's output overflowed for this prompt: " +
+                                               (adapter_hash().empty() ? std::string("the base model") : "adapter " + adapter_hash()) +
+                                               " computes NaN or infinity; check how it was trained and, for an adapter, its lora_alpha"};
 }
 
 void Sequence::fail_structure(const std::string& why) {
@@ -152,8 +173,8 @@ std::span<const std::uint32_t> Sequence::allowed_tokens() {
     if (drawing.allowed.empty() && answer_) return allowed_by_grammar();
     allowed_ = drawing.allowed;
     if (drawing.grammar != nullptr && !allow_by_grammar()) return {};
-    leave_out_bad_words();
-    if (allowed_.empty() || std::ranges::any_of(allowed_, [](std::uint32_t word) { return word != 0; })) return allowed_;
+    leave_out_bad_words(allowed_, output());
+    if (allowed_.empty() || has_any(allowed_)) return allowed_;
     fail_allowed();
     return {};
 }
@@ -161,6 +182,75 @@ std::span<const std::uint32_t> Sequence::allowed_tokens() {
 void Sequence::fail_allowed() {
     fail(schema::ErrorCode::invalid_value,
          "no token may be drawn: 'bad_words', 'allowed_token_ids' and the answer's structure together leave none; relax one of them");
+}
+
+bool Sequence::may_draft() const {
+    const Drawing& drawing = *request_.drawing;
+    if (!draws() || result.error || is_forced()) return false;
+    if (!drawing.depends_on_drawn()) return true;
+    if (thought_ && thought_->state() != ThoughtState::answering) return false;
+    return drawing.grammar == nullptr || (answer_ && (force_together_ || !drawing.bad_words.empty()));
+}
+
+void Sequence::draft(const DraftLimits& limits) {
+    drafts.clear();
+    // The token after the last draft is drawn as well.
+    const std::int64_t count = std::min(limits.count, request_.max_tokens - std::ssize(output()) - 1);
+    if (count <= 0 || !may_draft()) return;
+    if (!lookup_) lookup_.emplace();
+    lookup_->extend(tokens);
+    lookup_->guess(tokens, {.count = count, .chance_least = limits.chance_least}, drafts);
+    // Nothing is drawn after an end token.
+    const std::vector<TokenId>& ends = request_.drawing->end_tokens;
+    drafts.erase(std::ranges::find_first_of(drafts, ends), drafts.end());
+    if (request_.drawing->depends_on_drawn()) allow_after_drafts();
+}
+
+// Lets a copy of the answer take a draft, as append() lets the answer itself. False if it is not allowed, or if nothing follows it.
+bool Sequence::AnswerAhead::take(TokenId token, bool forces) {
+    if (is_forced()) return forced.tokens[taken++] == token && (is_forced() || !forced.complete);
+    const auto complete = answer.accept(token);
+    if (!complete || *complete) return false;
+    if (!forces) return true;
+    auto next = answer.force();
+    if (!next || (next->complete && next->tokens.empty())) return false;
+    forced = *std::move(next);
+    taken = 0;
+    return true;
+}
+
+// Finds out what may be drawn after each of the drafts. They end where the grammar does not allow them.
+void Sequence::allow_after_drafts() {
+    const Drawing& drawing = *request_.drawing;
+    std::optional<AnswerAhead> ahead;
+    if (answer_ && !drafts.empty()) ahead = AnswerAhead{.answer = answer_->copy()};
+    const std::span<const TokenId> all = output_and_drafts();
+    allowed_after_drafts_.resize(drafts.size());
+    for (std::size_t i = 0; i < drafts.size(); ++i) {
+        std::vector<std::uint32_t>& allowed = allowed_after_drafts_[i];
+        allowed = drawing.allowed;
+        bool goes_on = !ahead || ahead->take(drafts[i], drawing.bad_words.empty());
+        // A token that is forced is not drawn, so its row needs no mask.
+        if (goes_on && ahead && ahead->is_forced()) continue;
+        if (goes_on && ahead) {
+            const auto by_grammar = ahead->answer.allowed();
+            goes_on = by_grammar.has_value();
+            if (goes_on) intersect(allowed, *by_grammar);
+        }
+        leave_out_bad_words(allowed, all.first(output().size() + i + 1));
+        if (!goes_on || (!allowed.empty() && !has_any(allowed))) return drafts.resize(i);
+    }
+}
+
+std::span<const std::uint32_t> Sequence::allowed_after_drafts(std::size_t count) const {
+    if (!request_.drawing->depends_on_drawn()) return request_.drawing->allowed;
+    return allowed_after_drafts_[count - 1];
+}
+
+std::span<const TokenId> Sequence::output_and_drafts() {
+    output_and_drafts_.assign(output().begin(), output().end());
+    output_and_drafts_.insert(output_and_drafts_.end(), drafts.begin(), drafts.end());
+    return output_and_drafts_;
 }
 
 // Empty if the grammar failed.
@@ -183,21 +273,17 @@ bool Sequence::allow_by_grammar() {
     if (result.error) return false;
     const bool may_think = thought_ && output().empty() && thought_->state() == ThoughtState::undecided && drawing.thinking->start_token;
     const bool thought_allowed = may_think && (drawing.allowed.empty() || has_bit(drawing.allowed, *drawing.thinking->start_token));
-    if (allowed_.empty()) {
-        allowed_.assign(allowed.begin(), allowed.end());
-    } else {
-        allowed_.resize(std::min(allowed_.size(), allowed.size()));
-        for (std::size_t i = 0; i < allowed_.size(); ++i) allowed_[i] &= allowed[i];
-    }
+    intersect(allowed_, allowed);
     if (thought_allowed) set_bit(allowed_, *drawing.thinking->start_token, true);
     return true;
 }
 
-void Sequence::leave_out_bad_words() {
+// output: what comes before the token that is drawn.
+void Sequence::leave_out_bad_words(std::vector<std::uint32_t>& allowed, std::span<const TokenId> output) const {
     for (const std::vector<TokenId>& word : request_.drawing->bad_words) {
         const std::span<const TokenId> before = std::span(word).first(word.size() - 1);
-        if (before.size() > output().size()) continue;
-        if (std::ranges::equal(before, output().last(before.size()))) set_bit(allowed_, word.back(), false);
+        if (before.size() > output.size()) continue;
+        if (std::ranges::equal(before, output.last(before.size()))) set_bit(allowed, word.back(), false);
     }
 }
 

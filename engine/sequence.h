@@ -9,6 +9,7 @@
 
 #include "engine/block_pool.h"
 #include "engine/model/model.h"
+#include "engine/prompt_lookup.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/stopping.h"
@@ -57,15 +58,26 @@ public:
     // all. Takes microseconds, or longer with a hostile grammar. Valid until the next call. Sets result.error if the grammar has become too
     // complex, or if no token may be drawn.
     std::span<const std::uint32_t> allowed_tokens();
+    // Guesses the tokens after the known ones, and finds out what may be drawn after each. Leaves `drafts` empty where that is impossible:
+    // in a thought that a budget, a grammar or bad words wait for, and with a grammar and log-probabilities.
+    void draft(const DraftLimits& limits);
+    // What allowed_tokens() will return after the first `count` drafts, at least one. Valid until the next draft().
+    std::span<const std::uint32_t> allowed_after_drafts(std::size_t count) const;
+    // Output and drafts. Valid until the next call.
+    std::span<const TokenId> output_and_drafts();
     // Appends a drawn token and those that are forced after it. True if the sequence has ended.
     bool accept(const kernels::SampleResult& drawn);
+    // Sets result.error: the model computed NaN or infinity.
+    void fail_overflow();
     // What became certain since the last call: text with its log-probabilities, and the prompt's scores.
     Delta take_delta(bool final);
     Result take_result();
 
     std::vector<TokenId> tokens;  // prompt, then drawn or forced
-    std::int64_t computed = 0;    // tokens whose KV entries were written by steps that were read
-    std::int64_t indexed = 0;     // full blocks that are in the prefix index
+    // Guesses for the tokens after these. A step that was launched with some computes and draws after each; what it did not take is gone.
+    std::vector<TokenId> drafts;
+    std::int64_t computed = 0;  // tokens whose KV entries were written by steps that were read
+    std::int64_t indexed = 0;   // full blocks that are in the prefix index
     // What queued steps will add. A step is queued from its launch until it was read.
     struct Queued {
         std::int64_t rows = 0;      // to `computed`
@@ -85,6 +97,16 @@ public:
 private:
     bool append(TokenId token);
     bool append_forced();
+    bool may_draft() const;
+    // A copy of the answer that takes drafts.
+    struct AnswerAhead {
+        Grammar::Answer answer;
+        Grammar::Answer::Forced forced = {};  // after the last token that is drawn
+        std::size_t taken = 0;                // of these
+        bool is_forced() const { return taken < forced.tokens.size(); }
+        bool take(TokenId token, bool forces);
+    };
+    void allow_after_drafts();
     // Whether the next token is known: the grammar forces it, or it is of the mark that ends a thought whose budget is used up.
     bool is_forced() const { return forced_taken_ < forced_.tokens.size(); }
     void end_thought_in_time();
@@ -95,7 +117,7 @@ private:
     // Whether the next token is one of a thought, which no grammar holds.
     bool thinks() const { return thought_ && thought_->state() == ThoughtState::thinking; }
     bool allow_by_grammar();
-    void leave_out_bad_words();
+    void leave_out_bad_words(std::vector<std::uint32_t>& allowed, std::span<const TokenId> output) const;
     bool push_text(const std::string& text);
     void fail(schema::ErrorCode code, std::string message);
     void fail_structure(const std::string& why);
@@ -114,8 +136,11 @@ private:
     Grammar::Answer::Forced forced_;         // after the last token that was drawn
     std::size_t forced_taken_ = 0;           // of forced_.tokens: those that were appended
     const bool force_together_;
-    bool has_answered_ = false;           // nothing more is drawn
-    std::vector<std::uint32_t> allowed_;  // what allowed_tokens() returns
+    bool has_answered_ = false;                                     // nothing more is drawn
+    std::vector<std::uint32_t> allowed_;                            // what allowed_tokens() returns
+    std::optional<PromptLookup> lookup_;                            // from the first draft on
+    std::vector<std::vector<std::uint32_t>> allowed_after_drafts_;  // if what was drawn before decides it
+    std::vector<TokenId> output_and_drafts_;
     std::optional<ThoughtReader> thought_;
     std::int64_t thought_begin_ = 0;        // index of the thought's first token in output(), if thinks()
     bool is_thought_ended_ = false;         // by its budget

@@ -1,4 +1,4 @@
-// Hexadecimal digits. Used by secret.cpp and ops/gateway/route.cpp.
+// Hexadecimal digits. Used by secret.cpp and ops/gateway/query.cpp.
 #pragma once
 
 #include <cstdint>

@@ -51,6 +51,16 @@ Grammar::Answer Grammar::begin() const {
     return answer;
 }
 
+Grammar::Answer Grammar::Answer::copy() const {
+    Answer answer;
+    lorry_grammar_answer* handle = nullptr;
+    std::string error;
+    const auto status = lorry_grammar_answer_copy(handle_.get(), &handle, abi::sink_into(error));
+    CHECK(status == LORRY_TEXT_OK, "an answer can be copied");
+    answer.handle_.reset(handle);
+    return answer;
+}
+
 Expected<bool, std::string> Grammar::Answer::accept(TokenId token) {
     bool complete = false;
     std::string error;

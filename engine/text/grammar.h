@@ -32,6 +32,8 @@ public:
     // How far one answer has come. One thread at a time. It may outlive its grammar.
     class Answer {
     public:
+        // Another answer that has come as far. What becomes of it does not change this one.
+        Answer copy() const;
         // Takes the token that was drawn, which must have been allowed and be no end token. True if nothing may follow: the answer is
         // complete. The error says that the grammar became too complex.
         Expected<bool, std::string> accept(TokenId token);

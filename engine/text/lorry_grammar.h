@@ -52,6 +52,8 @@ lorry_grammar_size lorry_grammar_size_of(const lorry_grammar* grammar);
 void lorry_grammar_free(lorry_grammar* grammar);
 
 lorry_text_status lorry_grammar_begin(const lorry_grammar* grammar, lorry_grammar_answer** out, lorry_text_sink error);
+/* Another answer that has come as far, with caches of its own. */
+lorry_text_status lorry_grammar_answer_copy(const lorry_grammar_answer* answer, lorry_grammar_answer** out, lorry_text_sink error);
 void lorry_grammar_answer_free(lorry_grammar_answer* answer);
 /* `token` must be allowed and no end token. Sets `complete` if nothing may follow it. */
 lorry_text_status lorry_grammar_accept(lorry_grammar_answer* answer, int32_t token, bool* complete, lorry_text_sink error);

@@ -28,9 +28,9 @@ TEST(Batch, TakesFromTheStepBeforeWhatIsNotKnown) {
     Sequence drawn(request_of(3, {7, 8}), 2, {}, tests::gpt2_tokenizer());
     drawn.queued = {.rows = 2, .draws = 1, .draw_row = 5};
     for (Sequence* sequence : {&fresh, &known, &drawn}) sequence->blocks = {0};
-    batch.add(fresh, 3);
-    batch.add(known, 1);
-    batch.add(drawn, 1);
+    batch.add(fresh, 3, 0);
+    batch.add(known, 1, 0);
+    batch.add(drawn, 1, 0);
     batch.build(*model);
 
     const kernels::StepInputs& step = batch.step();
@@ -59,7 +59,7 @@ TEST(Batch, ForgetsASequenceThatLeavesAQueuedStep) {
     Sequence leaves(request_of(2, {2}), 1, {}, tests::gpt2_tokenizer());
     for (Sequence* sequence : {&stays, &leaves}) {
         sequence->blocks = {0};
-        batch.add(*sequence, 1);
+        batch.add(*sequence, 1, 0);
     }
     batch.build(*model);
     batch.drop(leaves);

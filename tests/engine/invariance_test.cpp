@@ -3,16 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <filesystem>
 #include <map>
 
 #include "engine/engine.h"
 #include "engine/text/grammar.h"
-#include "tests/support/engine_rig.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/labels.h"
+#include "tests/support/model_rig.h"
 #include "tests/support/seeded_model.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/widened.h"
@@ -21,49 +20,10 @@ namespace lorry::engine {
 namespace {
 
 using kernels::Format;
+using tests::adapter_named;
+using tests::ModelRig;
 using tests::Stored;
-
-struct ModelRig {
-    // checkpoint: the name of a golden checkpoint, or a folder.
-    ModelRig(const Stored& stored, const std::filesystem::path& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
-             std::size_t adapter_bytes = std::size_t{64} << 20) {
-        backend = tests::make_backend(stored.weights, stored.quantize, stored.kv);
-        model =
-            Model::load(tests::golden_folder() / "checkpoints" / checkpoint, *backend, options.step_rows_max, options.sample_rows_max());
-        options.kv_bytes = static_cast<std::size_t>(kv_tokens / backend->block_size()) * backend->kv_block_bytes(model->kv_shape());
-        options.adapter_bytes = adapter_bytes;
-        engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
-    }
-    std::map<RequestId, Result> run(const std::vector<Request>& requests) const { return tests::run_all(*engine, requests); }
-    std::unique_ptr<kernels::Backend> backend;
-    std::unique_ptr<Model> model;
-    std::unique_ptr<Engine> engine;
-};
-
-// All of a result as text, with floats as their bits.
-std::string told(const Result& result) {
-    std::string text = result.error ? "error " + result.error->message : "";
-    const auto add = [&](float value) { text += " " + std::to_string(std::bit_cast<std::uint32_t>(value)); };
-    for (const TokenId token : result.tokens) text += " " + std::to_string(token);
-    for (const auto* entries : {&result.logprobs, &result.scores}) {
-        text += " |";
-        for (const TokenLogprobs& entry : *entries) {
-            add(entry.logprob);
-            for (const auto& top : entry.top) {
-                text += ":" + std::to_string(top.token);
-                add(top.logprob);
-            }
-        }
-    }
-    text += " |";
-    for (const float target : result.final_targets) add(target);
-    return text;
-}
-
-AdapterSource adapter_named(const std::string& name, const ModelConfig& config) {
-    const auto folder = tests::golden_folder() / "adapters" / name;
-    return {.hash = inspect_adapter(folder, config)->hash, .folder = folder};
-}
+using tests::told;
 
 // The checkpoint's vocabulary has the printable characters as tokens. 93 ("~") ends answers.
 void hold_to_grammar(Request& request, const ModelConfig& config) {

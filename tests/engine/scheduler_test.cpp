@@ -8,6 +8,8 @@
 #include <random>
 #include <set>
 
+#include <fmt/format.h>
+
 namespace lorry::engine {
 namespace {
 
@@ -32,6 +34,39 @@ SequenceView sequence(std::int64_t known, std::int64_t computed, std::uint64_t a
     view.blocks = (computed + limits.block_size - 1) / limits.block_size;
     view.blocks_sole = view.blocks;
     return view;
+}
+
+// Pins: a draft took a row, a row with logits or a block from a sequence that needs it.
+TEST(PlanStep, GivesDraftsOnlyWhatNothingElseNeeds) {
+    const auto drafting = [](std::int64_t known, std::int64_t drafts, std::uint64_t arrival = 0) {
+        SequenceView view = sequence(known, known - 1, arrival);
+        view.drafts = drafts;
+        return view;
+    };
+    const auto drafts = [](std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks) {
+        StepPlan plan;
+        plan_step(running, waiting, blocks, limits, plan);
+        std::string text;
+        for (const PlannedRows& rows : plan.running) text += fmt::format("{}+{}:{} ", rows.rows, rows.drafts, rows.new_blocks);
+        return text;
+    };
+    EXPECT_EQ(drafts(std::vector{drafting(6, 3)}, {}, 100), "1+3:1 ");
+    EXPECT_EQ(drafts(std::vector{drafting(6, 9)}, {}, 100), "1+7:2 ") << "8 rows with logits";
+    EXPECT_EQ(drafts(std::vector{drafting(6, 9)}, {}, 1), "1+2:0 ") << "a block to grow into";
+    EXPECT_EQ(drafts(std::vector{drafting(6, 9, 0), drafting(6, 9, 1)}, {}, 100), "1+6:1 1+0:0 ");
+    EXPECT_EQ(drafts(std::vector{drafting(6, 3)}, std::vector{sequence(30, 0)}, 100), "1+0:0 ") << "a prompt takes all rows";
+    EXPECT_EQ(drafts(std::vector{drafting(6, 3)}, std::vector{sequence(30, 0)}, 5), "1+0:0 ") << "somebody waits for blocks";
+    SequenceView prompt = sequence(60, 4);
+    prompt.drafts = 3;
+    EXPECT_EQ(drafts(std::vector{prompt}, {}, 100), "16+0:4 ") << "the known tokens come first";
+}
+
+// Pins: a plan took more rows with logits than there are, where tokens without them are between a scored prompt and the last row.
+TEST(PlanStep, CutsAScoredPromptThatForcedTokensFollow) {
+    SequenceView scored = sequence(16, 0);
+    scored.score_begin = 0;
+    scored.score_end = 11;
+    EXPECT_EQ(planned({}, std::vector{scored}, 100), "run | start 0:8 | preempt");
 }
 
 TEST(PlanStep, ServesDecodesBeforePrefillsAndCutsPromptsToTheBudget) {

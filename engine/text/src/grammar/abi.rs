@@ -107,6 +107,14 @@ pub unsafe extern "C" fn lorry_grammar_begin(grammar: &Grammar, out: *mut *mut A
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn lorry_grammar_answer_copy(answer: &Answer, out: *mut *mut Answer, error: Sink) -> i32 {
+    guarded(error, || {
+        *out = Box::into_raw(Box::new(answer.copy()));
+        Ok(())
+    })
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn lorry_grammar_answer_free(answer: *mut Answer) {
     drop(Box::from_raw(answer));
 }

@@ -232,6 +232,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// With caches of its own, so that what the copy computes cannot bring this one to a limit.
+    pub fn copy(&self) -> Answer {
+        Answer { matcher: self.matcher.deep_clone() }
+    }
+
     /// Takes the next token, which must be allowed. True if nothing may follow, so that the answer is complete.
     pub fn accept(&mut self, token: u32) -> Result<bool, String> {
         self.matcher.consume_token(token).map_err(message_of)?;

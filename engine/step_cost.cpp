@@ -1,0 +1,64 @@
+// Fits a line to the times of steps by their rows.
+#include "engine/step_cost.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace lorry::engine {
+namespace {
+
+constexpr double newest_share = 0.0625;  // of the last step in its size's time
+constexpr double slowest = 2.0;          // times the usual: what a step counts at most, as others may use the machine
+constexpr double row_share_unknown = 0.0625;
+
+}  // namespace
+
+void StepCost::launched(const Step& step) { queued_.push_back(step); }
+
+void StepCost::read(Time now) {
+    const Step step = queued_.front();
+    queued_.pop_front();
+    const std::chrono::duration<double> seconds = now - std::max(step.begun, std::exchange(last_read_, now));
+    if (step.decodes) add(step.rows, seconds.count());
+}
+
+void StepCost::add(std::int64_t rows, double seconds) {
+    const auto size = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(rows)) - 1);
+    Steps& steps = sizes_[std::min(size, sizes_.size() - 1)];
+    if (steps.rows == 0.0) {
+        steps = {.rows = static_cast<double>(rows), .seconds = seconds};
+        return;
+    }
+    steps.rows += newest_share * (static_cast<double>(rows) - steps.rows);
+    steps.seconds += newest_share * (std::min(seconds, slowest * steps.seconds) - steps.seconds);
+}
+
+double StepCost::chance_least(std::int64_t sequences) const {
+    // Least squares of relative errors: seconds = fixed + per_row * rows, weighted by 1 / seconds^2.
+    double weights = 0.0;
+    double rows = 0.0;
+    double squares = 0.0;
+    double seconds = 0.0;
+    double products = 0.0;
+    for (const Steps& steps : sizes_) {
+        if (steps.rows == 0.0) continue;
+        const double weight = 1.0 / (steps.seconds * steps.seconds);
+        weights += weight;
+        rows += weight * steps.rows;
+        squares += weight * steps.rows * steps.rows;
+        seconds += weight * steps.seconds;
+        products += weight * steps.rows * steps.seconds;
+    }
+    const double spread = weights * squares - rows * rows;
+    double fixed = 1.0;
+    double per_row = row_share_unknown;
+    if (spread > 1e-6 * weights * squares) {
+        per_row = std::max(0.0, (weights * products - rows * seconds) / spread);
+        fixed = std::max(0.0, (seconds - per_row * rows) / weights);
+    }
+    const double of_rows = per_row * static_cast<double>(sequences);
+    return of_rows / (fixed + of_rows);
+}
+
+}  // namespace lorry::engine

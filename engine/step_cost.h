@@ -1,0 +1,40 @@
+// Learns what rows add to the time of a step that decodes, so that drafts are made only where they pay. Used by engine.cpp, on its thread.
+// Times decide how much is drafted, never what an answer is.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+
+namespace lorry::engine {
+
+class StepCost {
+public:
+    using Time = std::chrono::steady_clock::time_point;
+    struct Step {
+        std::int64_t rows = 0;
+        bool decodes = false;  // all rows have logits; times of other steps do not count
+        Time begun;
+    };
+    void launched(const Step& step);
+    // The oldest step that was launched is done: it took the time since then or, if it was queued, since the one before it was read.
+    void read(Time now);
+    // The chance of being right from which a guess pays: the time that its row takes, over the time that a token takes while so many
+    // sequences are decoded. Between 0 and 1; 1 / 16 of a step's fixed part for each row until steps of several sizes were seen.
+    double chance_least(std::int64_t sequences) const;
+
+private:
+    void add(std::int64_t rows, double seconds);
+
+    // Steps of 2^i to 2^(i + 1) - 1 rows, the latest ones first of all.
+    struct Steps {
+        double rows = 0.0;  // 0: none yet
+        double seconds = 0.0;
+    };
+    std::array<Steps, 16> sizes_{};
+    std::deque<Step> queued_;
+    Time last_read_;
+};
+
+}  // namespace lorry::engine

@@ -1,0 +1,80 @@
+// When a guess of the next token pays: step_cost.h with made-up times.
+#include "engine/step_cost.h"
+
+#include <gtest/gtest.h>
+
+namespace lorry::engine {
+namespace {
+
+using std::chrono::duration_cast;
+using Duration = std::chrono::steady_clock::duration;
+
+class Clock {
+public:
+    void step(StepCost& cost, std::int64_t rows, double seconds, bool decodes = true) {
+        cost.launched({.rows = rows, .decodes = decodes, .begun = now_});
+        now_ += duration_cast<Duration>(std::chrono::duration<double>(seconds));
+        cost.read(now_);
+        now_ += std::chrono::seconds(5);  // nothing runs
+    }
+    // Queued: launched before the one before it is read.
+    void steps_in_a_row(StepCost& cost, std::int64_t rows, double seconds, int count) {
+        cost.launched({.rows = rows, .decodes = true, .begun = now_});
+        for (int i = 0; i < count; ++i) {
+            cost.launched({.rows = rows, .decodes = true, .begun = now_});
+            now_ += duration_cast<Duration>(std::chrono::duration<double>(seconds));
+            cost.read(now_);
+        }
+        now_ += duration_cast<Duration>(std::chrono::duration<double>(seconds));
+        cost.read(now_);
+    }
+
+private:
+    StepCost::Time now_;
+};
+
+TEST(StepCost, IsTheShareOfAStepThatItsRowsTake) {
+    StepCost cost;
+    Clock clock;
+    for (int i = 0; i < 40; ++i) {
+        for (const std::int64_t rows : {1, 3, 8, 40}) clock.step(cost, rows, 0.010 + 0.001 * static_cast<double>(rows));
+    }
+    EXPECT_NEAR(cost.chance_least(1), 1.0 / 11.0, 0.005);
+    EXPECT_NEAR(cost.chance_least(10), 10.0 / 20.0, 0.01);
+    EXPECT_NEAR(cost.chance_least(40), 40.0 / 50.0, 0.01);
+}
+
+TEST(StepCost, IsNothingWhereRowsCostNothingAndAllWhereOnlyRowsCost) {
+    StepCost free;
+    StepCost dear;
+    Clock clock;
+    for (const std::int64_t rows : {1, 2, 30}) {
+        clock.step(free, rows, 0.010);
+        clock.step(dear, rows, 0.001 * static_cast<double>(rows));
+    }
+    EXPECT_NEAR(free.chance_least(8), 0.0, 1e-6);
+    EXPECT_NEAR(dear.chance_least(8), 1.0, 1e-6);
+}
+
+TEST(StepCost, AssumesAPriceUntilStepsDiffer) {
+    StepCost cost;
+    EXPECT_NEAR(cost.chance_least(16), 0.5, 1e-6);
+    Clock clock;
+    for (int i = 0; i < 10; ++i) clock.step(cost, 16, 0.010);
+    EXPECT_NEAR(cost.chance_least(16), 0.5, 1e-6);
+}
+
+TEST(StepCost, DoesNotCountPromptsWaitsAndStepsThatOthersHeldUp) {
+    StepCost cost;
+    Clock clock;
+    for (int i = 0; i < 40; ++i) {
+        clock.step(cost, 1, 0.011);
+        clock.step(cost, 400, 0.005, false);
+        clock.steps_in_a_row(cost, 10, 0.020, 4);
+        if (i % 10 == 0) clock.step(cost, 1, 3.0);
+    }
+    EXPECT_NEAR(cost.chance_least(10), 0.5, 0.05);
+}
+
+}  // namespace
+}  // namespace lorry::engine
