@@ -93,9 +93,10 @@ Read object_of(std::string place, const Json& value) {
 Read tags_of(std::string place, const Json& value) {
     Members members(place, value);
     if (members.find("format") != nullptr) {
-        return unexpected(unsupported(members.place_of("format"), fmt::format("field '{}' is not supported; write the tags as '{}' and '{}'",
-                                                                              members.place_of("format"), members.place_of("structures"),
-                                                                              members.place_of("triggers"))));
+        return unexpected(
+            unsupported(members.place_of("format"),
+                        fmt::format("field '{}' is not supported; write the tags as '{}' and '{}'", members.place_of("format"),
+                                    members.place_of("structures"), members.place_of("triggers"))));
     }
     const Json* structures = members.find("structures");
     const Json* triggers = members.find("triggers");
@@ -121,7 +122,8 @@ Read read_response_format(const Json& value) {
     Members members(field, value);
     const Json* type = members.find("type");
     const auto* name = type == nullptr ? nullptr : type->as_string();
-    if (name == nullptr) return unexpected(missing(members.place_of("type"), type, "it is text, json_object, json_schema or structural_tag"));
+    if (name == nullptr)
+        return unexpected(missing(members.place_of("type"), type, "it is text, json_object, json_schema or structural_tag"));
     Read structure = std::optional<Structure>();
     if (*name == "json_object") {
         structure = Structure{.field = std::string(field), .text = any_object};
@@ -184,8 +186,8 @@ Read read_structured_outputs(const Json& value) {
     }
     if (auto error = members.error_of_others()) return unexpected(*std::move(error));
     if (!*structure) {
-        return unexpected(
-            invalid(field, "field 'structured_outputs' says nothing; give one of json, json_object, regex, choice, grammar and structural_tag"));
+        return unexpected(invalid(
+            field, "field 'structured_outputs' says nothing; give one of json, json_object, regex, choice, grammar and structural_tag"));
     }
     if (*compact) (*structure)->space.clear();
     if (space != nullptr) (*structure)->space = *space->as_string();

@@ -10,7 +10,7 @@ namespace lorry::schema {
 
 // OpenAI's response_format. nullopt: {"type": "text"}, an answer of any form.
 Expected<std::optional<Structure>, JobError> read_response_format(const Json& value);
-// vLLM's structured_outputs: an object with one of json, json_object, regex, choice and grammar.
+// vLLM's structured_outputs: an object with one of json, json_object, regex, choice, grammar and structural_tag.
 Expected<std::optional<Structure>, JobError> read_structured_outputs(const Json& value);
 
 }  // namespace lorry::schema
