@@ -427,11 +427,13 @@ void Engine::Implementation::take_results(const Batch& batch, const BatchEntry& 
     if (ended) finish(sequence, output);
 }
 
-// Guesses what comes next, where that takes less time than drawing it.
+// Guesses what comes next, where that takes less time than drawing it. A step has no rows with logits for more than is spare.
 void Engine::Implementation::draft(Sequence& sequence) const {
     if (options.drafts_max == 0) return;
-    const double as_measured = cost.chance_least(std::ssize(running.sequences()));
-    sequence.draft({.count = options.drafts_max, .chance_least = options.draft_chance_least.value_or(as_measured)});
+    const std::int64_t sequences_running = std::ssize(running.sequences());
+    const std::int64_t spare = std::max<std::int64_t>(0, limits.sample_rows - sequences_running);
+    sequence.draft({.count = std::min(options.drafts_max, spare),
+                    .chance_least = options.draft_chance_least ? *options.draft_chance_least : cost.chance_least(sequences_running)});
 }
 
 bool Engine::Implementation::release_blocks_of_waiting() {
