@@ -159,6 +159,16 @@ std::int64_t step_tokens_of(const Settings& settings, const kernels::DeviceInfo&
     return settings.step_tokens > 0 ? settings.step_tokens : device.step_rows;
 }
 
+namespace {
+
+std::int64_t drafts_max_of(const Settings& settings, const SetupWishes& wishes, const kernels::Backend& backend) {
+    constexpr std::int64_t drafts_max = 16;
+    const bool by_default = !wishes.plain_decoding && !backend.info().has_own_memory;
+    return settings.speculation == "ngram" || (settings.speculation == "auto" && by_default) ? drafts_max : 0;
+}
+
+}  // namespace
+
 EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     : settings_(settings),
       backend_((check_folders(settings), watched(make_backend(settings), wishes))),
@@ -166,6 +176,7 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(step_tokens_of(settings, backend_->info()), settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
+    options_.drafts_max = drafts_max_of(settings, wishes, *backend_);
     const engine::ModelConfig config = config_that_fits(settings, *backend_);
     const std::int64_t context = config.max_positions;
     if (config.is_encoder) {

@@ -89,6 +89,8 @@ struct SetupWishes {
     // The most tokens of a sequence. Without the setting kv_memory, the KV cache is no larger than such sequences need, so all of its pages
     // are used soon.
     std::optional<std::int64_t> sequence_tokens;
+    // Where --speculation is auto, nothing is guessed: what a model makes of random prompts repeats itself more than answers to jobs do.
+    bool plain_decoding = false;
 };
 
 // Cannot be moved, as its members refer to each other.

@@ -178,6 +178,15 @@ public:
                                .more = "Shared prompts are then computed once for all tenants, but a tenant can learn from "
                                        "`cached_tokens`, and from the time a job takes, how other tenants' prompts begin. `cache_salt` "
                                        "of a job separates it in any case."});
+    std::string speculation =
+        row(&Settings::speculation, "auto",
+            {.key = "speculation",
+             .scope = SettingScope::model,
+             .value = "auto|off|ngram",
+             .help = "guess the next tokens and check several in one step; auto is ngram on the CPU and off on a GPU",
+             .more = "`ngram`: a sequence is guessed to go on as it did where its last tokens occurred before, in the prompt or in the "
+                     "answer. That makes answers that copy from their prompt or repeat themselves faster. Guesses are made only where, "
+                     "by the times measured so far, they pay. Answers are the same with and without it."});
     std::string reasoning_parser = row(&Settings::reasoning_parser, "auto",
                                        {.key = "reasoning_parser",
                                         .scope = SettingScope::model,

@@ -35,6 +35,7 @@ ROOMS = {
     "ops": [],
     "ops/bench": [],
     "ops/bench/experiments": [],
+    "ops/bench/speculation": [],
     "ops/bench/structure": [],
     "ops/client": [],
     "ops/gateway": ["ops/http"],

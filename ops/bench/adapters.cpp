@@ -56,7 +56,7 @@ ExitCode BenchAdaptersCommand::run() {
     made_up_.write(settings, made_up.path());
     shape.adapters = all_adapters(settings, check_folders(settings));
     const std::int64_t sequence_tokens = shape.input_tokens.high + shape.output_tokens.high;
-    EngineSetup setup(settings, {.sequence_tokens = sequence_tokens});
+    EngineSetup setup(settings, {.sequence_tokens = sequence_tokens, .plain_decoding = true});
     std::cerr << setup.describe();
     check_context(setup, sequence_tokens);
     const std::size_t all = setup.adapter_bytes(shape.adapters);

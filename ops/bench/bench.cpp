@@ -18,6 +18,7 @@ std::unique_ptr<Command> make_bench_throughput_command();
 std::unique_ptr<Command> make_bench_adapters_command();
 std::unique_ptr<Command> make_bench_loading_command();
 std::unique_ptr<Command> make_bench_structure_command();
+std::unique_ptr<Command> make_bench_speculation_command();
 std::unique_ptr<Command> make_bench_loss_command();
 std::unique_ptr<Command> make_bench_course_command();
 std::unique_ptr<Command> make_bench_pipeline_command();
@@ -39,6 +40,8 @@ constexpr std::array benches = {
     BenchRow{"adapters", "many more adapters than memory holds, some requested far more often than others", make_bench_adapters_command},
     BenchRow{"loading", "how long the steps of a full batch take while adapters are loaded", make_bench_loading_command},
     BenchRow{"structure", "answers that match a JSON schema beside free text of as many tokens", make_bench_structure_command},
+    BenchRow{"speculation", "answers that copy from their prompts, with guesses of the next tokens and without",
+             make_bench_speculation_command},
     BenchRow{"pipeline", "what a worker does beside the model: time per token of each of its threads", make_bench_pipeline_command},
     BenchRow{"loss", "how narrower weights change a model's answers", make_bench_loss_command},
     BenchRow{"course", "the experiments of a course on serving LoRA adapters, as tables and charts", make_bench_course_command},

@@ -46,7 +46,7 @@ ExitCode BenchLoadingCommand::run() {
     made_up_.write(settings, made_up.path());
     LoadingShape shape = shape_;
     shape.adapters = all_adapters(settings, check_folders(settings));
-    EngineSetup setup(settings);
+    EngineSetup setup(settings, {.plain_decoding = true});
     std::cerr << setup.describe();
     check_context(setup, shape.input_tokens);
     const LoadingResult result = run_loading(setup, shape);

@@ -58,7 +58,7 @@ std::vector<LossRow> measure_loss(const Settings& settings, const std::filesyste
         Settings own = settings;
         format.put_into(own);
         own.device = kernels::obstacle(storage_options(own), kernels::DeviceKind::cpu) ? "cuda" : "cpu";
-        EngineSetup setup(own);
+        EngineSetup setup(own, {.plain_decoding = true});
         const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config());
         std::vector<engine::Request> requests = read_requests(jobs, jobs_max, setup, adapters);
         LossRow row{.circumstances = circumstances_json(setup), .weights = setup.storage()};

@@ -42,7 +42,7 @@ ExitCode BenchPipelineCommand::run() {
     require_file(jobs_);
     const engine::ModelConfig config = check_folders(settings);
     const AdapterFolders adapters(settings.adapters, base_name_of(settings), config);
-    EngineSetup setup(settings, {.watch = only_sample});
+    EngineSetup setup(settings, {.watch = only_sample, .plain_decoding = true});
     std::cerr << setup.describe();
     const PipelineCost cost = run_pipeline(setup, adapters, settings, jobs_, repeat_);
 

@@ -46,7 +46,7 @@ ExitCode BenchQueueCommand::run() {
     Settings settings = configuration_.load();
     settings.max_batch = shape_.batch;
     settings.prefix_cache = false;
-    EngineSetup setup(settings);
+    EngineSetup setup(settings, {.plain_decoding = true});
     std::cerr << setup.describe();
     check_context(setup, shape_.input_tokens + std::max(shape_.output_tokens, shape_.output_tokens_long));
     std::vector<std::vector<std::string>> rows = {{"batching", "KV cache", "seconds", "tokens/s", "steps", "p50 s", "p99 s"}};

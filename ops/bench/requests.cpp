@@ -18,7 +18,7 @@ public:
     ExitCode run() override {
         const Settings settings = configuration_.load();
         const engine::Clock::time_point begin = engine::Clock::now();
-        EngineSetup setup(settings);
+        EngineSetup setup(settings, {.plain_decoding = true});
         const double load_seconds = std::chrono::duration<double>(engine::Clock::now() - begin).count();
         const AdapterFolders folders(settings.adapters, base_name_of(settings), setup.model().config());
         answer_request_lines(setup, folders, load_seconds, std::cin, std::cout);

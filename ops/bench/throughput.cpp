@@ -143,7 +143,8 @@ BenchThroughputCommand::Measured BenchThroughputCommand::measure(const Settings&
 
     Measured measured;
     const std::int64_t sequence_tokens = shape.input_tokens.high + shape.output_tokens.high;
-    EngineSetup setup(settings, {.watch = profile_ ? measured.profile.watcher() : nullptr, .sequence_tokens = sequence_tokens});
+    EngineSetup setup(
+        settings, {.watch = profile_ ? measured.profile.watcher() : nullptr, .sequence_tokens = sequence_tokens, .plain_decoding = true});
     std::cerr << setup.describe();
     check_context(setup, sequence_tokens);
     measured.device = setup.device();
@@ -196,8 +197,7 @@ ThroughputShape BenchThroughputCommand::shape_of(const Settings& settings) const
                           .sampling = sampling_};
     if (!made_up_.has_adapters(settings)) return shape;
     shape.models.clear();
-    for (engine::AdapterSource& adapter : all_adapters(settings, load_config(settings)))
-        shape.models.emplace_back(std::move(adapter));
+    for (engine::AdapterSource& adapter : all_adapters(settings, load_config(settings))) shape.models.emplace_back(std::move(adapter));
     if (base_too_) shape.models.emplace_back(std::nullopt);
     return shape;
 }

@@ -8,6 +8,7 @@
 #include "tests/support/golden_model.h"
 #include "tests/support/seeded_model.h"
 #include "tests/support/tiny_encoder.h"
+#include "tests/support/tiny_model.h"
 
 namespace lorry::ops {
 namespace {
@@ -64,6 +65,21 @@ TEST(EngineSetup, TakesTheMemoryOfDisentangledAttentionBeforeItDividesTheRest) {
     while (setup.engine().has_work()) setup.engine().step(output);
     ASSERT_EQ(output.results.size(), 1U);
     EXPECT_LT(largest, bias / 4) << "only the result is allocated later";
+}
+
+TEST(EngineSetup, GuessesTokensWhereTheSettingSaysSo) {
+    const tests::TinyModel tiny;
+    const auto drafts_max = [&](const std::string& speculation, bool plain_decoding) {
+        Settings settings;
+        settings.model = tiny.model;
+        settings.threads = 1;
+        settings.speculation = speculation;
+        return EngineSetup(settings, {.plain_decoding = plain_decoding}).options().drafts_max;
+    };
+    EXPECT_GT(drafts_max("auto", false), 0);
+    EXPECT_EQ(drafts_max("auto", true), 0) << "benchmarks";
+    EXPECT_GT(drafts_max("ngram", true), 0);
+    EXPECT_EQ(drafts_max("off", false), 0);
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ TEST(Metrics, HasWhatTheEngineSaysEachUnderItsName) {
     stats.prompt_tokens = 102;
     stats.drawn_tokens = 103;
     stats.forced_tokens = 99;
+    stats.drafted_tokens = 98;
+    stats.accepted_tokens = 97;
     stats.cached_tokens = 104;
     stats.preemptions = 105;
     stats.running = 100;
@@ -43,6 +45,8 @@ TEST(Metrics, HasWhatTheEngineSaysEachUnderItsName) {
                         "lorry_engine_prompt_tokens_total 102\n",
                         "lorry_engine_drawn_tokens_total 103\n",
                         "lorry_engine_forced_tokens_total 99\n",
+                        "lorry_engine_drafted_tokens_total 98\n",
+                        "lorry_engine_accepted_tokens_total 97\n",
                         "lorry_engine_cached_tokens_total 104\n",
                         "lorry_engine_preemptions_total 105\n",
                         "lorry_engine_running_sequences 100\n",

@@ -54,7 +54,7 @@ ExitCode BenchCourseCommand::run() {
     const TemporaryFolder scratch;
     if (!random_weights_.empty() || settings.model.empty())
         make_up_model({random_weights_.empty() ? "stories42m" : random_weights_}, scratch.path(), settings);
-    EngineSetup setup(settings);
+    EngineSetup setup(settings, {.plain_decoding = true});
     check_context(setup, course_context);
     const std::string model = fmt::format("{}, weights in {}", setup.reply().base_name, setup.storage());
     const std::string provenance = show_provenance(cpu_options(settings).isa);

@@ -144,7 +144,7 @@ void memory(Course& course, Experiment& experiment) {
     for (const StorageFormat& format : storage_formats) {
         Settings own = course.settings;
         format.put_into(own);
-        EngineSetup setup(own);
+        EngineSetup setup(own, {.plain_decoding = true});
         const auto bytes = static_cast<double>(setup.model().weight_bytes());
         const double widest = table.rows.empty() ? bytes : table.number(0, 1);
         table.rows.push_back({storage_name(storage_options(own)), bytes, bytes / widest,

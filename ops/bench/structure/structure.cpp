@@ -65,7 +65,7 @@ ExitCode BenchStructureCommand::run() {
         shape.schema = *std::move(text);
     }
     const std::int64_t sequence_tokens = shape.input_tokens.high + shape.output_tokens_max;
-    EngineSetup setup(settings, {.sequence_tokens = sequence_tokens});
+    EngineSetup setup(settings, {.sequence_tokens = sequence_tokens, .plain_decoding = true});
     std::cerr << setup.describe();
     check_context(setup, sequence_tokens);
     const StructureResult result = run_structure(setup, shape);

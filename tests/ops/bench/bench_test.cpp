@@ -15,6 +15,7 @@
 #include "ops/bench/output.h"
 #include "ops/bench/random_model.h"
 #include "ops/bench/setup.h"
+#include "ops/bench/speculation/speculation_bench.h"
 #include "ops/bench/throughput_bench.h"
 #include "ops/bench/workload.h"
 #include "ops/command.h"
@@ -30,6 +31,7 @@ Settings settings_of(const tests::TinyModel& tiny) {
     Settings settings;
     settings.model = tiny.model;
     settings.threads = 2;
+    settings.speculation = "off";
     return settings;
 }
 
@@ -97,6 +99,24 @@ TEST(Bench, ThroughputCountsWhatTheShapeAsksFor) {
     EXPECT_EQ(result.decode.rows, 6U);
     EXPECT_EQ(result.decode.seconds.size(), 4U);
     EXPECT_DOUBLE_EQ(result.decode.context_tokens, 6.0 * (11.0 + 12.0 + 13.0 + 14.0) / 4.0);
+}
+
+// Pins: with and without guesses, the same made-up answers are drawn, and what is copied is guessed.
+TEST(Bench, SpeculationTakesFewerStepsForAnswersThatCopy) {
+    const tests::TinyModel tiny;
+    Settings settings = settings_of(tiny);
+    settings.speculation = "ngram";
+    Script script;
+    EngineSetup setup(settings, {.watch = [&](std::unique_ptr<kernels::Backend> backend) { return script.watch(std::move(backend)); },
+                                 .sequence_tokens = std::nullopt});
+    SpeculationShape shape{.batches = {2}, .input_tokens = {40, 40}, .output_tokens = 30, .span = 10, .repeat = 1, .chance_least = 0.0};
+    const SpeculationResult copies = run_speculation(setup, shape, script).front();
+    EXPECT_EQ(copies.tokens, 8U * 30U);
+    EXPECT_GT(copies.accepted_tokens, 60U);
+    EXPECT_GT(copies.drafted_tokens, copies.accepted_tokens);
+    EXPECT_LT(copies.guessed_steps, copies.plain_steps * 3 / 4);
+    shape.copied = 0.0;
+    EXPECT_LT(run_speculation(setup, shape, script).front().accepted_tokens, 20U);
 }
 
 // Pins: steps in which a batch fills up or runs dry do not count as steps of the full batch.
