@@ -218,8 +218,6 @@ CONFIGS = {
         {**MIXTRAL, "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"]}, {"rope_theta": None, "rope_scaling": None},
         ["rope_parameters"]),
     "experts-in-mxfp4": (MIXTRAL, {"quantization_config": {"quant_method": "mxfp4"}}, ["quantization_config", "mxfp4"]),
-    "experts-in-codes": (MIXTRAL, {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False,
-                                                           "sym": True}}, ["quantization_config", "full-precision"]),
     "experts-on-llama": (LLAMA, {"num_local_experts": 8, "num_experts_per_tok": 2}, ["num_local_experts", "8"]),
     "experts-on-qwen2": (QWEN2, {"num_experts": 60, "moe_intermediate_size": 52}, ["num_experts", "60"]),
     "other-head": (LLAMA, {"architectures": ["LlamaForQuestionAnswering"]}, ["architectures", "LlamaForQuestionAnswering"]),
