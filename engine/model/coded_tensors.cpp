@@ -84,7 +84,20 @@ struct Unsigned {
     CodeKind kind() const { return bits == 4 ? CodeKind::table : CodeKind::integer; }
     std::int64_t per_word() const { return 32 / bits; }
     std::uint32_t mask() const { return (1U << bits) - 1; }
-    std::uint8_t code(std::uint32_t value) const { return static_cast<std::uint8_t>(bits == 4 ? value : value ^ 0x80U); }
+    // The codes of a word, the lowest bits first, each in a byte, to `count` bytes.
+    void unpack(std::uint32_t word, std::uint8_t* to, std::int64_t count) const {
+        std::uint64_t bytes = bits == 8 ? word ^ 0x8080'8080U : word;
+        if (bits == 4) {
+            bytes = (bytes | bytes << 16U) & 0x0000'FFFF'0000'FFFFU;
+            bytes = (bytes | bytes << 8U) & 0x00FF'00FF'00FF'00FFU;
+            bytes = (bytes | bytes << 4U) & 0x0F0F'0F0F'0F0F'0F0FU;
+        }
+        if (count == sizeof bytes) {  // one store
+            std::memcpy(to, &bytes, sizeof bytes);
+        } else {
+            std::memcpy(to, &bytes, static_cast<std::size_t>(count));
+        }
+    }
     std::int8_t zero(std::uint32_t value) const { return static_cast<std::int8_t>(static_cast<int>(value) - (bits == 4 ? 0 : 128)); }
     static std::array<float, 16> table() {
         std::array<float, 16> out{};
@@ -121,11 +134,14 @@ void read_gptq(const CodedSource& source, const ModuleTensors& tensors, const Co
     const std::int64_t per_word = codes.per_word();
     number_groups(weight, inputs, source.config.group_size);
     if (module.tensors.size() == 4) read_groups(tensors, *module.tensors[3], groups, weight);
-    for (std::int64_t begin = 0; begin < inputs; begin += per_word) {
-        for (std::int64_t o = 0; o < outputs; ++o) {
-            auto word = value_at<std::uint32_t>(*module.tensors[0], begin / per_word * outputs + o);
-            for (std::int64_t i = begin; i < std::min(begin + per_word, inputs); ++i, word >>= codes.bits)
-                weight.codes[static_cast<std::size_t>(o * inputs + i)] = codes.code(word & codes.mask());
+    // The words of a cache line at a time, so that rows of codes are written from their first to their last.
+    constexpr std::int64_t together = 16;
+    for (std::int64_t first = 0; first < outputs; first += together) {
+        for (std::int64_t begin = 0; begin < inputs; begin += per_word) {
+            for (std::int64_t o = first; o < std::min(first + together, outputs); ++o) {
+                codes.unpack(value_at<std::uint32_t>(*module.tensors[0], begin / per_word * outputs + o),
+                             weight.codes.data() + o * inputs + begin, std::min(per_word, inputs - begin));
+            }
         }
     }
     read_scales_by_group(*module.tensors[1], groups, outputs, weight);
@@ -244,9 +260,9 @@ void read_packed(const CodedSource& source, const ModuleTensors& tensors, const 
     const std::int64_t words_of_row = blocks_of(inputs, per_word);
     read_scales(source, module, *module.tensors[1], weight);
     for (std::int64_t o = 0; o < outputs; ++o) {
-        for (std::int64_t i = 0; i < inputs; ++i) {
-            const auto word = value_at<std::uint32_t>(*module.tensors[0], o * words_of_row + i / per_word);
-            weight.codes[static_cast<std::size_t>(o * inputs + i)] = codes.code(word >> (i % per_word * codes.bits) & codes.mask());
+        for (std::int64_t begin = 0; begin < inputs; begin += per_word) {
+            codes.unpack(value_at<std::uint32_t>(*module.tensors[0], o * words_of_row + begin / per_word),
+                         weight.codes.data() + o * inputs + begin, std::min(per_word, inputs - begin));
         }
     }
     const std::int64_t groups = std::ssize(weight.scales) / outputs;
@@ -362,10 +378,13 @@ void read_blocks(const CodedSource&, const ModuleTensors& tensors, const CodedMo
     const std::vector<float> table = to_float(*module.tensors[2]);
     std::ranges::copy(table, weight.part.table.begin());
     const std::vector<float> scales = block_scales(state, module);
-    for (std::size_t i = 0; i < weight.codes.size(); ++i) {
-        const auto both = static_cast<std::uint8_t>(module.tensors[0]->bytes[i / 2]);
-        weight.codes[i] = i % 2 == 0 ? both >> 4 : both & 0xF;
+    std::uint8_t* to = weight.codes.data();
+    for (const std::byte byte : module.tensors[0]->bytes.first(weight.codes.size() / 2)) {
+        const auto both = std::to_integer<std::uint8_t>(byte);
+        *to++ = both >> 4U;
+        *to++ = both & 0xFU;
     }
+    if (weight.codes.size() % 2 == 1) *to = std::to_integer<std::uint8_t>(module.tensors[0]->bytes.back()) >> 4U;
     const std::int64_t size = std::gcd(module.in_features, state.size);
     number_groups(weight, module.in_features, size);
     weight.scales.resize(weight.codes.size() / static_cast<std::size_t>(size));

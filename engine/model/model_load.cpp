@@ -70,8 +70,14 @@ public:
         }
         for (std::size_t layer = 0; layer < layout_.sinks.size(); ++layer)
             out.layers[layer].sinks = out.vectors.add(values(layout_.sinks[layer]));
+        std::span<const LinearModule> modules(layout_.linears);
+        // The head is the largest: read last, its pages of the file would be in memory beside all weights.
+        if (layout_.head() != nullptr) {
+            CHECK(layout_.head() == &modules.back(), "a layout has the head last");
+            load_projection(modules.last(1), out);
+            modules = modules.first(modules.size() - 1);
+        }
         // Modules of one projection are adjacent.
-        const std::span<const LinearModule> modules(layout_.linears);
         for (std::size_t begin = 0; begin < modules.size();) {
             std::size_t end = begin + 1;
             while (end < modules.size() && are_of_one_projection(modules[end], modules[begin])) ++end;
@@ -334,6 +340,27 @@ kernels::WeightPart rows_of(const kernels::WeightPart& part, std::int64_t first,
     return out;
 }
 
+namespace {
+
+// Rows of the result are the stored outputs of `from` [inputs, outputs], in this order. A few inputs at a time, whose lines stay in the
+// cache while all outputs are copied.
+template <class Element>
+void copy_columns(const std::byte* from, std::span<const std::int64_t> stored, std::int64_t inputs, std::byte* to) {
+    constexpr std::int64_t together = 32;
+    const auto* const elements = reinterpret_cast<const Element*>(from);
+    auto* const rows = reinterpret_cast<Element*>(to);
+    const std::int64_t outputs = std::ssize(stored);
+    for (std::int64_t begin = 0; begin < inputs; begin += together) {
+        const std::int64_t end = std::min(begin + together, inputs);
+        for (std::int64_t row = 0; row < outputs; ++row) {
+            for (std::int64_t i = begin; i < end; ++i)
+                rows[row * inputs + i] = elements[i * outputs + stored[static_cast<std::size_t>(row)]];
+        }
+    }
+}
+
+}  // namespace
+
 kernels::WeightPart weight_of(const ModelConfig& config, const LinearModule& module, const Tensor& weight, std::int64_t columns,
                               std::vector<std::unique_ptr<std::byte[]>>& aligned) {
     kernels::WeightPart part = weight_part(weight, module.out_features, columns, module.transposed, aligned);
@@ -342,17 +369,16 @@ kernels::WeightPart weight_of(const ModelConfig& config, const LinearModule& mod
     const std::size_t row_bytes = static_cast<std::size_t>(columns) * element;
     auto rows = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(module.out_features) * row_bytes);
     const auto* const from = static_cast<const std::byte*>(part.data);
-    std::byte* to = rows.get();
-    for (const std::int64_t output : stored_outputs(config, module)) {
-        const auto stored = static_cast<std::size_t>(output);
-        if (part.transposed) {
-            for (std::int64_t i = 0; i < columns; ++i)
-                std::memcpy(to + static_cast<std::size_t>(i) * element,
-                            from + static_cast<std::size_t>(i * module.out_features) * element + stored * element, element);
+    const std::vector<std::int64_t> stored = stored_outputs(config, module);
+    if (part.transposed) {
+        if (element == sizeof(float)) {
+            copy_columns<float>(from, stored, columns, rows.get());
         } else {
-            std::memcpy(to, from + stored * row_bytes, row_bytes);
+            copy_columns<std::uint16_t>(from, stored, columns, rows.get());
         }
-        to += row_bytes;
+    } else {
+        for (std::size_t i = 0; i < stored.size(); ++i)
+            std::memcpy(rows.get() + i * row_bytes, from + static_cast<std::size_t>(stored[i]) * row_bytes, row_bytes);
     }
     part.data = rows.get();
     part.transposed = false;
