@@ -291,7 +291,8 @@ CHECKPOINTS = {
         golden_families.decoder(48, 4, 2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=24),
         awq, awq_config(group_size=8, modules_to_not_convert=["mlp.gate", "shared_expert_gate"]), ("experts.2.up_proj",)),
     "experts-compressed-w4": (
-        "MixtralForCausalLM", golden_families.decoder(48, 4, 2, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2), packed,
+        # Inputs that fill neither their last word nor their last group.
+        "MixtralForCausalLM", golden_families.decoder(36, 3, 1, intermediate_size=44, num_local_experts=4, num_experts_per_tok=2), packed,
         compressed_config("pack-quantized", int_weights(4, "group", group_size=16)), ()),
     "experts-compressed-fp8": (
         "OlmoeForCausalLM", golden_families.decoder(48, 4, 2, intermediate_size=32, num_experts=5, num_experts_per_tok=2), floats,
