@@ -1,105 +1,17 @@
 // The server on Boost.Beast, one coroutine per connection. All coroutines run on one thread, so nothing here is locked; other threads meet
-// it only in post().
-#include "ops/http/server.h"
-
-#include <algorithm>
-#include <array>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/deferred.hpp>
-#include <boost/asio/experimental/parallel_group.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/chunk_encode.hpp>
-#include <boost/beast/http/empty_body.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <boost/beast/http/write.hpp>
-#include <list>
-#include <map>
-#include <optional>
-#include <system_error>
-#include <thread>
-#include <unordered_map>
-
+// it only in post(). This file has connections and headers; bodies.cpp reads bodies, and answers.cpp writes answers.
 #include <fmt/format.h>
 
-#include "ops/http/client_stream.h"
+#include "ops/http/server_state.h"
 #include "schema/ascii.h"
 
 namespace lorry::ops {
 namespace {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
-using asio::ip::tcp;
-using HeaderParser = http::request_parser<http::empty_body>;
-using BodyParser = http::request_parser<http::string_body>;
-using Response = http::response<http::string_body>;
-using Clock = std::chrono::steady_clock;
-
-constexpr auto as_result = asio::as_tuple(asio::use_awaitable);  // errors are values
-
 // Between two attempts to accept a connection when the process has no descriptor left.
 constexpr std::chrono::milliseconds accept_pause{100};
-// What a refused client may still send: closing at once would reset the connection, and the client might lose the answer (RFC 9112, 9.6).
-constexpr std::chrono::milliseconds linger_timeout{1'000};
 // At the end: for answers that are complete.
 constexpr std::chrono::milliseconds closing_patience{1'000};
-constexpr std::size_t linger_bytes = 64 * 1024;
-
-// From a whole request to the end of its answer.
-struct Exchange {
-    HttpRequestId id;
-    ClientStream& stream;
-    unsigned version = 11;
-    bool only_header = false;  // HEAD
-    bool keep_alive = false;
-    asio::steady_timer changed;  // expires when the answer is overdue, and is cancelled when one of the others changes
-
-    std::optional<HttpAnswer> answer;  // of a streamed one: what it begins with
-    bool is_stream = false;
-    std::string unsent;
-    bool has_ended = false;  // the answer is complete, but perhaps not written
-    bool is_dropped = false;
-
-    // Also ends a write that waits for a slow client.
-    void drop() {
-        is_dropped = true;
-        stream.close();
-    }
-};
-
-struct Connection {
-    Connection(tcp::socket socket, const TlsIdentity* tls, std::size_t buffer_bytes)
-        : stream(std::move(socket), tls), buffer(buffer_bytes) {
-        beast::error_code gone;
-        address = stream.socket().remote_endpoint(gone).address();
-        // Of a socket for both versions.
-        if (address.is_v6() && address.to_v6().is_v4_mapped()) address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-    }
-
-    ClientStream stream;
-    asio::ip::address address;
-    beast::flat_buffer buffer;     // what came and was not used yet
-    std::uint64_t progress = 0;    // grows with each step of any connection: the smallest was quiet for longest
-    Exchange* exchange = nullptr;  // while there is one
-
-    bool waits() const { return exchange != nullptr && !exchange->has_ended; }
-};
-using Connections = std::list<Connection>;
-
-bool is_syntax_error(const beast::error_code& error) {
-    return error.category() == http::make_error_code(http::error::bad_value).category() && error != http::error::end_of_stream &&
-           error != http::error::partial_message;
-}
 
 HttpRequest request_of(const HeaderParser& parser) {
     const auto& header = parser.get();
@@ -109,17 +21,12 @@ HttpRequest request_of(const HeaderParser& parser) {
     return request;
 }
 
-Response response_of(HttpAnswer answer, unsigned version, bool keep_alive) {
-    // Of an older version, the end of the connection would go without saying, and some clients wait for it to be said.
-    Response response(static_cast<http::status>(answer.status), keep_alive ? version : 11);
-    response.set(http::field::content_type, answer.type);
-    for (const auto& [name, value] : answer.fields) response.set(name, value);
-    response.body() = std::move(answer.body);
-    response.keep_alive(keep_alive);
-    return response;
-}
-
 }  // namespace
+
+bool is_syntax_error(const beast::error_code& error) {
+    return error.category() == http::make_error_code(http::error::bad_value).category() && error != http::error::end_of_stream &&
+           error != http::error::partial_message;
+}
 
 const std::string* HttpRequest::field(std::string_view name) const {
     const auto place = std::ranges::find(fields, name, [](const HttpField& each) { return std::string_view(each.first); });
@@ -129,54 +36,6 @@ const std::string* HttpRequest::field(std::string_view name) const {
 std::size_t HttpRequest::count(std::string_view name) const {
     return static_cast<std::size_t>(std::ranges::count(fields, name, [](const HttpField& each) { return std::string_view(each.first); }));
 }
-
-struct HttpServer::State {
-    explicit State(const Options& given);
-
-    void listen();
-    void stop();
-    asio::awaitable<void> accept_clients();
-    void start(tcp::socket socket);
-    bool close_one();
-    asio::awaitable<void> serve(Connection& connection);
-    asio::awaitable<bool> serve_request(Connection& connection, std::chrono::milliseconds patience);
-    std::optional<HttpAnswer> refusal_of(const beast::error_code& error, const HeaderParser& parser, const HttpRequest& request);
-    asio::awaitable<std::optional<HttpAnswer>> read_body(Connection& connection, HeaderParser& parser, HttpRequest& request);
-    asio::awaitable<bool> serve_whole(Connection& connection, HttpRequest request, unsigned version, bool keep_alive);
-    asio::awaitable<bool> converse(Connection& connection, Exchange& exchange);
-    asio::awaitable<bool> wait(Connection& connection, Exchange& exchange, bool watches);
-    bool take_early(Connection& connection, const Exchange& exchange);
-    asio::awaitable<bool> write(Connection& connection, Response response, bool only_header);
-    asio::awaitable<bool> write_begin(Connection& connection, Exchange& exchange);
-    asio::awaitable<bool> write_part(Connection& connection, Exchange& exchange);
-    asio::awaitable<bool> write_end(Connection& connection, const Exchange& exchange);
-    asio::awaitable<void> linger(Connection& connection);
-    std::string too_large() const;
-    void count_progress(Connection& connection) { connection.progress = ++progress; }
-    // Calls `change` with the exchange, if it is still there.
-    template <typename Change>
-    void change(HttpRequestId id, Change change);
-
-    HttpHandler& handler;
-    const HttpLimits limits;
-    const TlsIdentity* const tls;  // nullptr: without
-    const std::string host;
-    const std::uint16_t wanted_port;
-    std::uint16_t port = 0;  // constant after construction
-
-    // The network thread's.
-    asio::io_context context{1};
-    tcp::acceptor acceptor{context};
-    asio::steady_timer pause{context};
-    asio::steady_timer closing{context};
-    Connections connections;  // those that were closed stay until their coroutine has ended
-    std::uint64_t progress = 0;
-    HttpRequestId last_request = 0;
-    std::unordered_map<HttpRequestId, Exchange*> exchanges;
-    std::size_t bodies_bytes = 0;  // that came of bodies which are being read
-
-    std::thread thread;
-};
 
 HttpServer::State::State(const Options& given)
     : handler(given.handler), limits(given.limits), tls(given.tls), host(given.host), wanted_port(given.port) {
@@ -314,6 +173,8 @@ asio::awaitable<bool> HttpServer::State::serve_request(Connection& connection, s
     request.from = connection.address.to_string();
     std::optional<HttpAnswer> refused = refusal_of(error, parser, request);
     if (!refused && request.has_body) {
+        if (const auto bytes_max = handler.streamed_bytes_max(request))
+            co_return co_await serve_parts(connection, parser, std::move(request), *bytes_max);
         refused = co_await read_body(connection, parser, request);
         if (!refused && !stream.is_open()) co_return false;
     }
@@ -338,197 +199,37 @@ std::optional<HttpAnswer> HttpServer::State::refusal_of(const beast::error_code&
     if (expected != nullptr && schema::lower_case(*expected) != "100-continue")
         return handler.refusal(417, "Leave Expect out, or send 100-continue; nothing else is supported.");
     const std::size_t bytes = parser.content_length() ? static_cast<std::size_t>(*parser.content_length()) : 0;
-    if (bytes > limits.body_bytes) return handler.refusal(413, too_large());
+    const std::size_t bytes_max = handler.streamed_bytes_max(request).value_or(limits.body_bytes);
+    if (bytes > bytes_max) return handler.refusal(413, too_large(bytes_max));
     return std::nullopt;
 }
 
-// Returns a refusal, or fills in the request's body. Closes the connection if the client went away or was too slow.
-asio::awaitable<std::optional<HttpAnswer>> HttpServer::State::read_body(Connection& connection, HeaderParser& parser,
-                                                                        HttpRequest& request) {
-    ClientStream& stream = connection.stream;
-    stream.expires_after(limits.body_pause);
-    if (request.count("expect") > 0) {
-        constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
-        const auto [failed, written] = co_await asio::async_write(stream, asio::buffer(go_on), as_result);
-        if (failed) stream.close();
-    }
-    const Clock::time_point deadline = Clock::now() + limits.body_timeout;
-    BodyParser whole(std::move(parser));
-    whole.body_limit(limits.body_bytes);
-    whole.eager(true);
-    struct Reservation {
-        std::size_t& of;
-        std::size_t bytes = 0;
-        ~Reservation() { of -= bytes; }
-    } reservation{bodies_bytes};
-    while (!whole.is_done()) {
-        stream.expires_at(std::min(deadline, Clock::now() + limits.body_pause));
-        const auto [error, consumed] = co_await http::async_read_some(stream, connection.buffer, whole, as_result);
-        if (error == http::error::body_limit) co_return handler.refusal(413, too_large());
-        if (error && is_syntax_error(error)) co_return handler.refusal(400, fmt::format("The body cannot be read: {}.", error.message()));
-        if (error) {
-            stream.close();
-            co_return std::nullopt;
-        }
-        // What was announced counts when it comes: a client may announce much and send nothing.
-        bodies_bytes += whole.get().body().size() - std::exchange(reservation.bytes, whole.get().body().size());
-        if (bodies_bytes > limits.bodies_bytes) co_return handler.refusal(503, "Too many large requests are being read; try again later.");
-    }
-    request.body = std::move(whole.get().body());
-    count_progress(connection);
-    co_return std::nullopt;
+std::string HttpServer::State::too_large(std::size_t bytes_max) { return fmt::format("A request's body may have {} bytes.", bytes_max); }
+
+Exchange HttpServer::State::exchange_for(Connection& connection, const HttpRequest& request, unsigned version, bool keep_alive) {
+    return {.id = ++last_request,
+            .stream = connection.stream,
+            .version = version,
+            .only_header = request.method == "HEAD",
+            .keep_alive = keep_alive,
+            .changed = asio::steady_timer(context, asio::steady_timer::time_point::max()),
+            .answer = std::nullopt,
+            .unsent = {}};
 }
 
-std::string HttpServer::State::too_large() const { return fmt::format("A request's body may have {} bytes.", limits.body_bytes); }
-
 asio::awaitable<bool> HttpServer::State::serve_whole(Connection& connection, HttpRequest request, unsigned version, bool keep_alive) {
-    Exchange exchange{.id = ++last_request,
-                      .stream = connection.stream,
-                      .version = version,
-                      .only_header = request.method == "HEAD",
-                      .keep_alive = keep_alive,
-                      .changed = asio::steady_timer(
-                          context, limits.answer_timeout ? Clock::now() + *limits.answer_timeout : asio::steady_timer::time_point::max()),
-                      .answer = std::nullopt,
-                      .unsent = {}};
-    struct Registration {
-        State& state;
-        Connection& connection;
-        const HttpRequestId id;
-        ~Registration() {
-            state.exchanges.erase(id);
-            connection.exchange = nullptr;
-        }
-    } const registration{*this, connection, exchange.id};
-    exchanges.emplace(exchange.id, &exchange);
-    connection.exchange = &exchange;
+    Exchange exchange = exchange_for(connection, request, version, keep_alive);
+    const Registration registration(*this, connection, exchange);
+    if (limits.answer_timeout) exchange.changed.expires_after(*limits.answer_timeout);
     handler.handle(exchange.id, std::move(request));
+    co_return co_await finish(connection, exchange);
+}
+
+asio::awaitable<bool> HttpServer::State::finish(Connection& connection, Exchange& exchange) {
     const bool goes_on = co_await converse(connection, exchange);
     count_progress(connection);
     if (!goes_on && !exchange.has_ended) handler.on_client_gone(exchange.id);
-    co_return goes_on&& keep_alive;
-}
-
-// Writes what the handler answers, as it comes. False if the connection is to end.
-asio::awaitable<bool> HttpServer::State::converse(Connection& connection, Exchange& exchange) {
-    bool watches = true;
-    while (!exchange.is_dropped) {
-        if (exchange.answer && !exchange.is_stream) {
-            co_return co_await write(connection, response_of(std::move(*exchange.answer), exchange.version, exchange.keep_alive),
-                                     exchange.only_header);
-        }
-        if (exchange.answer) {
-            if (!co_await write_begin(connection, exchange)) co_return false;
-        } else if (!exchange.unsent.empty()) {
-            if (!co_await write_part(connection, exchange)) co_return false;
-        } else if (exchange.has_ended) {
-            co_return co_await write_end(connection, exchange);
-        } else {
-            watches = co_await wait(connection, exchange, watches);
-        }
-    }
-    co_return false;
-}
-
-// Until the exchange changes. `watches`: also until the client goes away, and keeps what it sends meanwhile; false on return: it has ended
-// its side, or has sent more than is kept.
-asio::awaitable<bool> HttpServer::State::wait(Connection& connection, Exchange& exchange, bool watches) {
-    const auto look = [&](const beast::error_code& ended) {
-        if (ended) return;
-        exchange.changed.expires_at(asio::steady_timer::time_point::max());
-        handler.on_overdue(exchange.id);
-    };
-    if (!watches) {
-        const auto [ended] = co_await exchange.changed.async_wait(as_result);
-        look(ended);
-        co_return false;
-    }
-    // What came together with the request may be in the stream already, where it makes no socket readable.
-    if (connection.stream.has_tls() && !take_early(connection, exchange)) co_return false;
-    const auto [order, changed, readable] =
-        co_await asio::experimental::make_parallel_group(exchange.changed.async_wait(asio::deferred),
-                                                         connection.stream.socket().async_wait(tcp::socket::wait_read, asio::deferred))
-            .async_wait(asio::experimental::wait_for_one(), asio::use_awaitable);
-    if (order[0] == 0) {
-        look(changed);
-        co_return true;
-    }
-    co_return take_early(connection, exchange);
-}
-
-// Takes what the client has sent before its answer. False as for wait().
-bool HttpServer::State::take_early(Connection& connection, const Exchange& exchange) {
-    beast::flat_buffer& buffer = connection.buffer;
-    const std::size_t room = buffer.max_size() - buffer.size();
-    if (room == 0) return false;
-    // Does not wait: what made the socket readable may have been read before.
-    beast::error_code ended;
-    buffer.commit(connection.stream.read_now(buffer.prepare(room), ended));
-    if (!ended || ended == asio::error::would_block) return true;
-    handler.on_client_gone(exchange.id);
-    return false;
-}
-
-asio::awaitable<bool> HttpServer::State::write(Connection& connection, Response response, bool only_header) {
-    response.prepare_payload();
-    http::response_serializer<http::string_body> serializer(response);
-    connection.stream.expires_after(limits.write_timeout);
-    const auto [failed, written] = only_header ? co_await http::async_write_header(connection.stream, serializer, as_result)
-                                               : co_await http::async_write(connection.stream, serializer, as_result);
-    co_return !failed;
-}
-
-// A client of HTTP/1.0 knows no chunks: there the end of the connection is the end of the answer.
-asio::awaitable<bool> HttpServer::State::write_begin(Connection& connection, Exchange& exchange) {
-    const bool has_chunks = exchange.version >= 11;
-    const Response described = response_of(std::move(*exchange.answer), exchange.version, exchange.keep_alive && has_chunks);
-    exchange.answer.reset();
-    http::response<http::empty_body> response(described.base());
-    response.chunked(has_chunks);
-    http::response_serializer<http::empty_body> serializer(response);
-    connection.stream.expires_after(limits.write_timeout);
-    const auto [failed, written] = co_await http::async_write_header(connection.stream, serializer, as_result);
-    co_return !failed;
-}
-
-asio::awaitable<bool> HttpServer::State::write_part(Connection& connection, Exchange& exchange) {
-    const std::string part = std::exchange(exchange.unsent, {});
-    count_progress(connection);
-    connection.stream.expires_after(limits.write_timeout);
-    if (exchange.version < 11) {
-        const auto [failed, written] = co_await asio::async_write(connection.stream, asio::buffer(part), as_result);
-        co_return !failed;
-    }
-    const auto [failed, written] =
-        co_await asio::async_write(connection.stream, http::make_chunk(asio::const_buffer(part.data(), part.size())), as_result);
-    co_return !failed;
-}
-
-asio::awaitable<bool> HttpServer::State::write_end(Connection& connection, const Exchange& exchange) {
-    if (exchange.version < 11) co_return false;
-    connection.stream.expires_after(limits.write_timeout);
-    const auto [failed, written] = co_await asio::async_write(connection.stream, http::make_chunk_last(), as_result);
-    co_return !failed;
-}
-
-asio::awaitable<void> HttpServer::State::linger(Connection& connection) {
-    connection.stream.expires_after(linger_timeout);
-    co_await connection.stream.end_sending();
-    std::array<char, 4096> waste;
-    for (std::size_t left = linger_bytes; left > 0;) {
-        const auto [ended, bytes] = co_await connection.stream.async_read_waste(asio::buffer(waste), as_result);
-        if (ended) break;
-        left -= std::min(left, bytes);
-    }
-    connection.stream.close();
-}
-
-template <typename Change>
-void HttpServer::State::change(HttpRequestId id, Change change) {
-    const auto place = exchanges.find(id);
-    if (place == exchanges.end()) return;
-    change(*place->second);
-    place->second->changed.cancel();
+    co_return goes_on&& exchange.keep_alive;
 }
 
 HttpServer::HttpServer(const Options& options) : state_(std::make_unique<State>(options)) {}
@@ -556,9 +257,10 @@ void HttpServer::answer(HttpRequestId id, HttpAnswer answer) {
     });
 }
 
-void HttpServer::begin(HttpRequestId id, HttpAnswer begin) {
+void HttpServer::begin(HttpRequestId id, HttpAnswer begin, std::optional<std::uint64_t> length) {
     state_->change(id, [&](Exchange& exchange) {
         exchange.answer = std::move(begin);
+        exchange.length = length;
         exchange.is_stream = true;
     });
 }
@@ -574,6 +276,10 @@ void HttpServer::write(HttpRequestId id, std::string_view bytes) {
 
 void HttpServer::end(HttpRequestId id) {
     state_->change(id, [](Exchange& exchange) { exchange.has_ended = true; });
+}
+
+void HttpServer::go_on(HttpRequestId id) {
+    state_->change(id, [](Exchange& exchange) { exchange.is_taking = false; });
 }
 
 void HttpServer::drop(HttpRequestId id) {

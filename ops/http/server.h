@@ -53,6 +53,14 @@ public:
     virtual std::optional<HttpAnswer> refuse(const HttpRequest& request) = 0;
     // A whole request. HttpServer::answer(), or write() and end(), follow now or later.
     virtual void handle(HttpRequestId id, HttpRequest request) = 0;
+    // Which bodies are not collected, but passed on as they come, and how many bytes they may have; nullopt: this one is collected. Then
+    // begin() comes first, take_part() for each part, and handle() last, whose request has no body. After each part the server waits for
+    // HttpServer::go_on(), or for an answer, which ends the connection if the body has not come whole.
+    virtual std::optional<std::size_t> streamed_bytes_max(const HttpRequest&) { return std::nullopt; }
+    virtual void begin(HttpRequestId, HttpRequest) {}
+    virtual void take_part(HttpRequestId, std::string) {}
+    // All of a streamed answer has been written that there was so far.
+    virtual void on_written(HttpRequestId) {}
     // The request has no answer yet, and its client has closed the connection, or only its own side of it. It may be called twice.
     virtual void on_client_gone(HttpRequestId) {}
     // answer_timeout is over. The answer, or the end of what was begun, must follow at once.
@@ -73,6 +81,7 @@ struct HttpLimits {
         10'000};  // for the TLS handshake; from a request's first byte, or the connection's start, to the end of its header
     std::chrono::milliseconds body_pause{10'000};             // from there, or from any part of its body, to the next part
     std::chrono::milliseconds body_timeout{60'000};           // from there to the end of its body
+    std::chrono::milliseconds upload_timeout{600'000};        // the same for a body that is passed on as it comes
     std::chrono::milliseconds idle_timeout{120'000};          // from an answer to the next request
     std::chrono::milliseconds write_timeout{10'000};          // for an answer, or for what there is of a streamed one
     std::optional<std::chrono::milliseconds> answer_timeout;  // from a request's end to the end of its answer
@@ -106,10 +115,13 @@ public:
     // On the network's thread. They do nothing for a request whose connection has ended.
     void answer(HttpRequestId id, HttpAnswer answer);
     // A streamed answer: status and fields of `begin`, whose body is not sent; parts; and the end. The parts wait for the client in memory,
-    // limits.unsent_bytes at most, or one part: the connection of a client that reads more slowly is closed.
-    void begin(HttpRequestId id, HttpAnswer begin);
+    // limits.unsent_bytes at most, or one part: the connection of a client that reads more slowly is closed. With a length the parts have
+    // that many bytes together, otherwise they are sent in chunks.
+    void begin(HttpRequestId id, HttpAnswer begin, std::optional<std::uint64_t> length = {});
     void write(HttpRequestId id, std::string_view bytes);
     void end(HttpRequestId id);
+    // The part of a body was taken: the next may come.
+    void go_on(HttpRequestId id);
     // Closes the connection at once.
     void drop(HttpRequestId id);
 
