@@ -298,6 +298,18 @@ public:
                                  .minimum = 1,
                                  .help = "how many gateways run side by side: each gives this part of the limits of a key"});
 
+    std::string files = row(&Settings::files, "",
+                            {.key = "files",
+                             .scope = SettingScope::gateway,
+                             .value = "DIR",
+                             .otherwise = "neither files nor batches are served",
+                             .help = "the folder of uploaded files and of batches' results; all gateways share it"});
+    Bytes file_bytes_max = row(&Settings::file_bytes_max, {std::size_t{200} << 20},
+                               {.key = "file_bytes_max",
+                                .scope = SettingScope::gateway,
+                                .value = "SIZE",
+                                .help = "the size of the largest file; a larger one is refused with status 413"});
+
     // Kafka.
     std::string brokers = row(&Settings::brokers, "",
                               {.key = "brokers",

@@ -18,12 +18,13 @@ namespace {
 
 constexpr std::string_view prefix = "lorry-";
 constexpr std::size_t secret_digits = 64;
+constexpr std::size_t random_id_digits = 32;
 
 template <std::size_t Size>
 std::array<std::uint8_t, Size> draw() {
     std::array<std::uint8_t, Size> bytes{};
     if (RAND_priv_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
-        throw std::runtime_error("OpenSSL has no random bytes: no key was made");
+        throw std::runtime_error("OpenSSL has no random bytes: no secret was made");
     }
     return bytes;
 }
@@ -62,6 +63,10 @@ NewKey draw_key() {
     const std::string id = hex_of(draw<key_id_digits / 2>());
     return {.id = id, .text = fmt::format("{}{}-{}", prefix, id, hex_of(draw<secret_digits / 2>()))};
 }
+
+std::string draw_random_id() { return hex_of(draw<random_id_digits / 2>()); }
+
+bool is_random_id(std::string_view text) { return text.size() == random_id_digits && is_hex(text); }
 
 bool is_key_id(std::string_view text) { return text.size() == key_id_digits && is_hex(text); }
 

@@ -26,6 +26,10 @@ struct NewKey {
 };
 // From OpenSSL's generator for secrets. Throws std::runtime_error if it has no randomness.
 NewKey draw_key();
+// 128 random bits as 32 hexadecimal digits in small letters: nobody guesses it. Throws as draw_key().
+std::string draw_random_id();
+bool is_random_id(std::string_view text);
+
 bool is_key_id(std::string_view text);
 // The id of a text that has the form of a key; nullopt: it has not.
 std::optional<std::string_view> key_id_of(std::string_view key);

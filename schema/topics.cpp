@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t record_overhead = 64 << 10;  // headers that are added to a dead letter, and Kafka's framing
 constexpr int replication_wanted = 3;
+constexpr int batch_partitions = 8;  // each belongs to one gateway at a time
 
 std::string milliseconds(std::chrono::hours hours) { return std::to_string(std::chrono::milliseconds(hours).count()); }
 
@@ -38,9 +39,9 @@ std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& se
     const std::string one_day = milliseconds(std::min(settings.retention, std::chrono::hours(24)));
     const std::string small_bytes = std::to_string(1 << 20);
     // The last record of each key is kept for ever.
-    const auto compacted = [&](std::string name) {
+    const auto compacted = [&](std::string name, int partitions = 1) {
         return TopicSpec{.name = std::move(name),
-                         .partitions = 1,
+                         .partitions = partitions,
                          .replication = replication,
                          .config = {{"cleanup.policy", "compact"}, {"min.insync.replicas", in_sync}, {"max.message.bytes", small_bytes}}};
     };
@@ -58,6 +59,8 @@ std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& se
         compacted(topics.adapters()),
         deleted(topics.control(), 1, control_retention, small_bytes),
         compacted(topics.keys()),
+        compacted(topics.files()),
+        compacted(topics.batches(), batch_partitions),
     };
 }
 
@@ -88,10 +91,15 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     allow(principals.worker, {"Write", "Describe"},
           fmt::format("--transactional-id '{}/{}/' --resource-pattern-type prefixed", topics.prefix, principals.group));
 
-    allow(principals.gateway, {"Write", "Describe"}, on({topics.calls(), topics.control()}));
+    allow(principals.gateway, {"Write", "Describe"}, on({topics.jobs(), topics.calls(), topics.control()}));
     // Statuses say what each key used today, and all usage.
     allow(principals.gateway, {"Read", "Describe"},
           on({topics.results(), topics.chunks(), topics.status(), topics.adapters(), topics.keys()}));
+    // Files and batches.
+    allow(principals.gateway, {"Read", "Write", "Describe"}, on({topics.files(), topics.batches()}));
+    allow(principals.gateway, {"Read", "Describe"}, fmt::format("--group '{}'", topics.gateways()));
+    allow(principals.gateway, {"Write", "Describe"},
+          fmt::format("--transactional-id '{}/' --resource-pattern-type prefixed", topics.gateways()));
 
     // A reader counts the jobs of a batch.
     allow(principals.reader, {"Read", "Describe"},

@@ -24,6 +24,10 @@ struct Topics {
     std::string adapters() const { return prefix + ".adapters"; }
     std::string control() const { return prefix + ".control"; }
     std::string keys() const { return prefix + ".keys"; }
+    std::string files() const { return prefix + ".files"; }
+    std::string batches() const { return prefix + ".batches"; }
+    // The group in which gateways share the partitions of `batches`, and what their transactional ids begin with.
+    std::string gateways() const { return prefix + "/gateways"; }
 
     // The topics whose records are jobs.
     std::vector<std::string> inputs() const { return {jobs(), calls()}; }
@@ -51,14 +55,14 @@ struct TopicSettings {
     std::int64_t job_bytes_max = 16 << 20;
 };
 
-// In this order: jobs, calls, results, chunks, status, dlq, adapters, control, keys.
+// In this order: jobs, calls, results, chunks, status, dlq, adapters, control, keys, files, batches.
 std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& settings);
 
 // The roles, as Kafka principals.
 struct Principals {
     std::string producer = "User:producer";            // submits jobs, cancels them
     std::string worker = "User:worker";                // does everything in between
-    std::string gateway = "User:gateway";              // sends calls and returns their results
+    std::string gateway = "User:gateway";              // sends calls and batches, returns their results
     std::string reader = "User:reader";                // collects results, watches
     std::string administrator = "User:administrator";  // registers adapters, makes keys, manages the workers' offsets
     std::string group;                                 // the workers' consumer group; readers' groups begin with prefix + "-"

@@ -18,6 +18,8 @@ constexpr const char* failing = "server_error";
 constexpr std::array rows = {
     GatewayError{400, "bad_request", wrong,
                  "The request breaks HTTP/1.1, or has a field or body that it may not have. The message says which."},
+    GatewayError{400, "invalid_upload", wrong,
+                 "The upload is no form with a file and its purpose. The message says what is wrong with it."},
     GatewayError{401, "invalid_api_key", wrong,
                  "The request has no API key, or one that is unknown, expired or revoked. Send a key that `lorry keys create` made, as "
                  "`Authorization: Bearer KEY`."},
@@ -26,12 +28,22 @@ constexpr std::array rows = {
     GatewayError{403, "permission_denied", wrong,
                  "The API key may not do this: its scopes lack the model, the url or the right that the message names. Use another key."},
     GatewayError{404, "unknown_url", wrong, "There is nothing at this url. Use one of those that the message names."},
-    GatewayError{404, "not_kept", wrong, "The gateway does not keep what this url shows. The message names the setting that it takes."},
+    GatewayError{404, "file_not_found", wrong, "The caller's tenant has no file of this id."},
+    GatewayError{404, "batch_not_found", wrong, "The caller's tenant has no batch of this id."},
+    GatewayError{404, "not_kept", wrong,
+                 "`lorry up` keeps nothing, and `lorry serve` keeps files, batches and usage if settings say where. The message names what it "
+                 "takes."},
     GatewayError{405, "method_not_allowed", wrong, "The url takes another method; the field `Allow` names it."},
     GatewayError{409, "cancelled", wrong, "The call was cancelled by somebody else. Send it again if it is still wanted."},
-    GatewayError{413, "payload_too_large", wrong, "The body has more bytes than `job_bytes_max` allows. Send less, or raise the setting."},
-    GatewayError{415, "unsupported_media_type", wrong,
-                 "The body is not sent as plain JSON. Send `Content-Type: application/json`, uncompressed."},
+    GatewayError{409, "file_in_use", wrong, "A batch that has not ended reads the file. Cancel the batch, or wait for its end."},
+    GatewayError{409, "batch_has_ended", wrong, "The batch has ended or is about to, so it cannot be cancelled."},
+    GatewayError{
+        413, "payload_too_large", wrong,
+        "The body has more bytes than `job_bytes_max` allows, or the upload more than `file_bytes_max`. Send less, or raise the setting."},
+    GatewayError{
+        415, "unsupported_media_type", wrong,
+        "The body is not sent as plain JSON, or an upload not as a form. Send `Content-Type: application/json`, or for `/v1/files` "
+        "`multipart/form-data` with its boundary, uncompressed."},
     GatewayError{417, "expectation_failed", wrong, "`Expect` has another value than `100-continue`. Leave the field out."},
     GatewayError{429, "too_many_calls", "rate_limit_error",
                  "Too many calls wait or run (`calls_max`), or their bodies are too large. Send the call again after the seconds that "
@@ -39,6 +51,8 @@ constexpr std::array rows = {
     GatewayError{429, "rate_limit_exceeded", "rate_limit_error",
                  "The API key has used up one of its limits, which the message names. Send the call again after the seconds that "
                  "`Retry-After` gives."},
+    GatewayError{429, "too_many_objects", "rate_limit_error",
+                 "There are too many files, or too many batches (100,000). Delete files; batches are forgotten 30 days after their end."},
     GatewayError{431, "header_too_large", wrong, "The header has too many bytes. Send fewer or shorter fields."},
     GatewayError{500, "internal_error", failing, "The gateway could not make this answer. Its log says why."},
     GatewayError{501, "unsupported_encoding", wrong, "The body is sent in a transfer encoding other than `chunked`. Use `chunked`."},

@@ -23,7 +23,6 @@ using schema::Json;
 constexpr const char* base_alias = "base";
 // What is parsed in less time than it takes to hand it to another thread.
 constexpr std::size_t quick_body_bytes = 16 * 1024;
-constexpr unsigned client_gone_status = 499;  // in reports, as nginx writes it
 constexpr const char* json_type = "application/json";
 constexpr const char* stream_type = "text/event-stream; charset=utf-8";
 
@@ -84,6 +83,8 @@ std::int64_t tokens_in(std::string_view body) {
 
 // What a call that did not end with its result has taken: about four bytes of a prompt are a token, and a chunk is one.
 constexpr std::int64_t bytes_per_token = 4;
+// Of an upload, besides its file.
+constexpr std::size_t form_bytes_max = 64 * 1024;
 
 // What the scopes lack for the request, apart from the model, which is in the body.
 std::optional<HttpAnswer> find_missing_scope(const Route& route, const schema::KeyScopes& scopes) {
@@ -94,7 +95,14 @@ std::optional<HttpAnswer> find_missing_scope(const Route& route, const schema::K
     if (std::holds_alternative<MetricsRoute>(route) && !scopes.admin) {
         return gateway_error("permission_denied", "this API key may not read the metrics: that takes one made with --admin");
     }
+    if ((std::holds_alternative<FileRoute>(route) || std::holds_alternative<BatchRoute>(route)) && !scopes.batches)
+        return gateway_error("permission_denied", "this API key may not use files and batches: that takes one made with --batches");
     return std::nullopt;
+}
+
+bool is_upload(const Route& route) {
+    const auto* file = std::get_if<FileRoute>(&route);
+    return file != nullptr && file->action == FileRoute::Action::upload;
 }
 
 std::string url_of(const HttpRequest& request) {
@@ -104,6 +112,8 @@ std::string url_of(const HttpRequest& request) {
     if (std::holds_alternative<HealthRoute>(*route)) return "/healthz";
     if (std::holds_alternative<MetricsRoute>(*route)) return "/metrics";
     if (std::holds_alternative<UsageRoute>(*route)) return "/v1/usage";
+    if (std::holds_alternative<FileRoute>(*route)) return "/v1/files";
+    if (std::holds_alternative<BatchRoute>(*route)) return "/v1/batches";
     return "/v1/models";
 }
 
@@ -115,6 +125,12 @@ Gateway::Gateway(Options options, consumer::CallBackend& backend)
       server_({.host = options_.host, .port = options_.port, .handler = *this, .limits = options_.limits, .tls = options_.tls}),
       readers_({.bytes_max = options_.limits.bodies_bytes, .read = options_.read_body}),
       usage_(options_.usage) {
+    if (options_.stored) {
+        stored_.emplace(
+            *options_.stored, server_,
+            [this](HttpRequestId id, RequestReport report, HttpAnswer last) { answer(id, std::move(report), std::move(last)); },
+            [this](RequestReport report) { send_report(report); });
+    }
     server_.start();
 }
 
@@ -137,13 +153,30 @@ std::optional<HttpAnswer> Gateway::find_fault(const HttpRequest& request) const 
     const auto route = route_of(request.method, request.target);
     if (!route) return route.error();
     if (auto caller = identify(request, *route); !caller) return std::move(caller).error();
-    if (!std::holds_alternative<CallRoute>(*route)) {
+    return find_fault_of_body(request, *route);
+}
+
+// A page takes none; the others take JSON, and uploads a form.
+std::optional<HttpAnswer> Gateway::find_fault_of_body(const HttpRequest& request, const Route& route) const {
+    const auto* batch = std::get_if<BatchRoute>(&route);
+    if ((batch != nullptr || std::holds_alternative<FileRoute>(route)) && !stored_)
+        return gateway_error("not_kept", "neither files nor batches are kept here: `lorry serve --files DIR` keeps them");
+    const bool takes_json = std::holds_alternative<CallRoute>(route) || (batch != nullptr && batch->action == BatchRoute::Action::create);
+    if (request.count("content-encoding") > 0 && request.has_body)
+        return gateway_error(415, "send the body as it is, without Content-Encoding");
+    if (is_upload(route)) {
+        if (!request.has_body)
+            return gateway_error("invalid_upload", "the upload has no body: send a form with the parts file and purpose");
+        const std::string* type = request.field("content-type");
+        if (type != nullptr && boundary_of(*type)) return std::nullopt;
+        return gateway_error(415, "send the file as a form, with Content-Type: multipart/form-data and its boundary");
+    }
+    if (!takes_json) {
         if (request.has_body) return gateway_error(400, fmt::format("{} takes no body", request.method));
         return std::nullopt;
     }
     // Forms in browsers cannot send this type to another site unasked.
     if (!is_json(request.field("content-type"))) return gateway_error(415, "send the body as JSON, with Content-Type: application/json");
-    if (request.count("content-encoding") > 0) return gateway_error(415, "send the body as it is, without Content-Encoding");
     return std::nullopt;
 }
 
@@ -158,7 +191,8 @@ Expected<Caller, HttpAnswer> Gateway::identify(const HttpRequest& request, const
 }
 
 HttpAnswer Gateway::refusal(unsigned status, const std::string& text) {
-    HttpAnswer answer = gateway_error(status, status == 413 ? text + " Send less, or raise job_bytes_max." : text);
+    HttpAnswer answer =
+        gateway_error(status, status == 413 ? text + " Send less, or raise job_bytes_max, or file_bytes_max for uploads." : text);
     if (status == 503) answer = with_retry(std::move(answer), std::chrono::seconds(1));
     return reported({.id = next_id(), .method = "", .url = "other"}, std::move(answer));
 }
@@ -189,7 +223,33 @@ void Gateway::handle(HttpRequestId id, HttpRequest request) {
         return start_call(id, std::move(report), *std::move(caller), *call, std::move(request));
     }
     if (std::holds_alternative<UsageRoute>(*route)) return start_usage(id, std::move(report), *caller, request);
+    if (const auto* file = std::get_if<FileRoute>(&*route)) {
+        return is_upload(*route) ? stored_->finish_upload(id) : stored_->start(id, std::move(report), *std::move(caller), *file);
+    }
+    if (const auto* batch = std::get_if<BatchRoute>(&*route))
+        return stored_->start(id, std::move(report), *std::move(caller), *batch, std::move(request.body));
     answer(id, std::move(report), page(*route, *caller));
+}
+
+std::optional<std::size_t> Gateway::streamed_bytes_max(const HttpRequest& request) {
+    const auto route = route_of(request.method, request.target);
+    return route && is_upload(*route) ? std::optional(stored_->backends().file_bytes_max + form_bytes_max) : std::nullopt;
+}
+
+void Gateway::begin(HttpRequestId id, HttpRequest request) {
+    const auto route = route_of(request.method, request.target);
+    RequestReport report{.id = next_id(), .method = request.method, .url = url_of(request)};
+    auto caller = identify(request, *route);
+    if (!caller) return answer(id, std::move(report), std::move(caller).error());
+    report.key = caller->id;
+    report.tenant = caller->tenant;
+    stored_->begin_upload(id, std::move(report), *caller, *boundary_of(*request.field("content-type")));
+}
+
+void Gateway::take_part(HttpRequestId id, std::string bytes) { stored_->take_part(id, std::move(bytes)); }
+
+void Gateway::on_written(HttpRequestId id) {
+    if (stored_) stored_->on_written(id);
 }
 
 HttpAnswer Gateway::page(const Route& route, const Caller& caller) const {
@@ -357,6 +417,7 @@ void Gateway::forget(OpenCalls::iterator place) {
 }
 
 void Gateway::on_client_gone(HttpRequestId request) {
+    if (stored_) stored_->on_client_gone(request);
     const auto id = call_of_.find(request);
     if (id == call_of_.end()) return;
     const auto call = calls_.find(id->second);

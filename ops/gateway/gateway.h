@@ -20,27 +20,14 @@
 #include "ops/gateway/authenticator.h"
 #include "ops/gateway/body_readers.h"
 #include "ops/gateway/call_limits.h"
+#include "ops/gateway/request_report.h"
 #include "ops/gateway/route.h"
+#include "ops/gateway/stored_requests.h"
 #include "ops/gateway/usage_pages.h"
 #include "ops/http/server.h"
 #include "schema/json.h"
 
 namespace lorry::ops {
-
-// How a request ended, for the log and the metrics: nothing of what the client sent but method and url.
-struct RequestReport {
-    std::string id;      // also the field x-request-id of the answer
-    std::string method;  // shortened
-    std::string url;     // "other" for one that is not served
-    std::string key;     // of the caller, by its id; empty: none
-    std::string tenant;  // empty: none
-    unsigned status = 0;
-    bool client_gone = false;  // before the answer was complete
-    bool is_stream = false;
-    std::string traceparent;  // of the client's trace; empty: none
-    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-    std::chrono::microseconds took{};  // from the request's last byte to the answer's last, as far as the gateway writes it
-};
 
 class Gateway final : HttpHandler, consumer::CallListener {
 public:
@@ -59,6 +46,8 @@ public:
         std::function<HttpAnswer()> metrics;
         UsagePages::Options usage = {};                                                   // for /v1/usage
         const consumer::DailyTokens* daily_tokens = nullptr;                              // for limits of a day; it outlives the gateway
+        // Files and batches; nullopt: their urls answer that they are not kept here.
+        std::optional<StoredRequests::Backends> stored = {};
         std::function<void(const RequestReport&)> on_request = {};                        // on the network's thread; may be empty
         std::function<BodyReaders::Body(const std::string&)> read_body = ops::read_body;  // several threads
     };
@@ -88,6 +77,10 @@ private:
     // HttpHandler.
     std::optional<HttpAnswer> refuse(const HttpRequest& request) override;
     void handle(HttpRequestId id, HttpRequest request) override;
+    std::optional<std::size_t> streamed_bytes_max(const HttpRequest& request) override;
+    void begin(HttpRequestId id, HttpRequest request) override;
+    void take_part(HttpRequestId id, std::string bytes) override;
+    void on_written(HttpRequestId id) override;
     void on_client_gone(HttpRequestId id) override;
     void on_overdue(HttpRequestId id) override;
     HttpAnswer refusal(unsigned status, const std::string& text) override;
@@ -96,6 +89,7 @@ private:
     void on_end(const std::string& id, consumer::CallEnd end) override;
 
     std::optional<HttpAnswer> find_fault(const HttpRequest& request) const;
+    std::optional<HttpAnswer> find_fault_of_body(const HttpRequest& request, const Route& route) const;
     Expected<Caller, HttpAnswer> identify(const HttpRequest& request, const Route& route) const;
     void start_call(HttpRequestId id, RequestReport report, Caller caller, const CallRoute& route, HttpRequest request);
     void start_usage(HttpRequestId id, RequestReport report, const Caller& caller, const HttpRequest& request);
@@ -121,6 +115,7 @@ private:
     HttpServer server_;
     BodyReaders readers_;  // these end first, as they post to the server
     UsagePages usage_;
+    std::optional<StoredRequests> stored_;
 };
 
 }  // namespace lorry::ops

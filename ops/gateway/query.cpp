@@ -27,8 +27,8 @@ std::optional<std::string> unescaped(std::string_view text) {
     return schema::is_valid_utf8(plain) ? std::optional(std::move(plain)) : std::nullopt;
 }
 
-std::optional<std::map<std::string, std::string>> query_of(std::string_view target) {
-    std::map<std::string, std::string> fields;
+std::optional<Query> query_of(std::string_view target) {
+    Query fields;
     const std::size_t begin = target.find('?');
     std::string_view rest = begin == std::string_view::npos ? std::string_view() : target.substr(begin + 1);
     while (!rest.empty()) {

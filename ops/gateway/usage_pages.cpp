@@ -25,7 +25,7 @@ Expected<Fields, std::string> fields_of(std::string_view target) {
     const std::array places = {std::pair("since", &fields.since), std::pair("until", &fields.until), std::pair("tenant", &fields.tenant),
                                std::pair("by", &fields.by), std::pair("format", &fields.format)};
     const auto query = query_of(target);
-    if (!query) return unexpected(std::string("the url's query is broken, or names a field twice"));
+    if (!query) return unexpected(std::string(broken_query));
     for (const auto& [name, value] : *query) {
         const auto place = std::ranges::find(places, name, [](const auto& each) { return std::string_view(each.first); });
         if (place == places.end()) {

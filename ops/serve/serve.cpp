@@ -8,6 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "consumer/batches/folder_store.h"
+#include "consumer/kafka/batches/batch_owner.h"
+#include "consumer/kafka/batches/batch_topics.h"
 #include "consumer/kafka/calls/kafka_calls.h"
 #include "consumer/kafka/follow/adapter_topic.h"
 #include "consumer/kafka/follow/key_topic.h"
@@ -113,6 +116,34 @@ private:
     consumer::KafkaCalls& calls_;
 };
 
+// Files and batches, if there is a folder for them.
+class Batches {
+public:
+    // Throws like KafkaError where a topic is missing or cannot be read, and std::runtime_error for the folder.
+    Batches(const consumer::KafkaConfig& kafka, const schema::Topics& topics, const Settings& settings, const std::string& base_name,
+            consumer::Clock::time_point deadline)
+        : store_(settings.files), topics_(kafka, topics), file_bytes_max_(settings.file_bytes_max.count) {
+        topics_.wait_until_read(deadline);
+        owner_.emplace(kafka,
+                       consumer::BatchOwner::Options{.topics = topics,
+                                                     .run = {.base_name = base_name, .line_bytes_max = settings.job_bytes_max.count}},
+                       topics_, store_);
+    }
+    StoredRequests::Backends backends() { return {.files = store_, .batches = topics_, .file_bytes_max = file_bytes_max_}; }
+    void check() const {
+        topics_.check();
+        if (const auto failure = owner_->failure()) throw std::runtime_error(*failure);
+    }
+    // Leaves its batches to the other gateways.
+    void close() { owner_.reset(); }
+
+private:
+    consumer::FolderStore store_;
+    consumer::BatchTopics topics_;
+    const std::size_t file_bytes_max_;
+    std::optional<consumer::BatchOwner> owner_;
+};
+
 std::int64_t seconds_now() {
     return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -133,6 +164,7 @@ private:
         const consumer::KafkaCalls& calls;
         const consumer::AdapterTopic& adapters;
         const std::optional<Keys>& keys;
+        const std::optional<Batches>& batches;
     };
     void wait_for_end(SignalWatcher& signals, const Settings& settings, const Served& served);
 
@@ -163,6 +195,7 @@ void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings
         if (const auto failure = served.calls.failure()) throw std::runtime_error(*failure);
         served.adapters.check();
         if (served.keys) served.keys->check();
+        if (served.batches) served.batches->check();
     }
 }
 
@@ -194,6 +227,8 @@ ExitCode ServeCommand::run() {
                                 .call_bytes_max = settings.job_bytes_max.count,
                                 .call_timeout = settings.call_timeout.count() > 0 ? std::optional(settings.call_timeout) : std::nullopt});
     adapters.wait_until_read(deadline);
+    std::optional<Batches> batches;
+    if (!settings.files.empty()) batches.emplace(kafka, topics, settings, base_name, deadline);
     const std::unique_ptr<Gateway> gateway =
         listen({.host = where.host,
                 .port = where.port,
@@ -211,6 +246,7 @@ ExitCode ServeCommand::run() {
                     },
                 .usage = usage_pages,
                 .daily_tokens = keys ? &keys->daily_tokens() : nullptr,
+                .stored = batches ? std::optional(batches->backends()) : std::nullopt,
                 .on_request =
                     [&](const RequestReport& report) {
                         metrics.on_request(report.url, report.status, report.took);
@@ -225,8 +261,10 @@ ExitCode ServeCommand::run() {
                                   {"prefix", topics.prefix},
                                   {"base", base_name},
                                   {"adapters", static_cast<std::int64_t>(adapters.counters().known)},
+                                  {"files", settings.files},
                                   {"keys", keys ? show_count(static_cast<std::int64_t>(keys->count())) : "none: for this machine alone"}});
-    wait_for_end(signals, settings, {.calls = calls, .adapters = adapters, .keys = keys});
+    wait_for_end(signals, settings, {.calls = calls, .adapters = adapters, .keys = keys, .batches = batches});
+    if (batches) batches->close();
     calls.close(settings.drain_timeout);
     log_event("gateway_stopped", {{"calls", calls.stats().sent}});
     return ExitCode::done;

@@ -30,7 +30,9 @@ TEST(TopicsTest, SpecsOfAClusterOfThreeBrokers) {
               "tiny.dlq x1 r3 cleanup.policy=delete max.message.bytes=16842752 min.insync.replicas=2 retention.ms=691200000\n"
               "tiny.adapters x1 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n"
               "tiny.control x1 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=259200000\n"
-              "tiny.keys x1 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n");
+              "tiny.keys x1 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n"
+              "tiny.files x1 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n"
+              "tiny.batches x8 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n");
 }
 
 TEST(TopicsTest, FewerBrokersGetFewerReplicasAndNoInSyncDemand) {
@@ -49,8 +51,13 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --topic 'tiny.jobs' --topic 'tiny.calls' "
                                         "--topic 'tiny.adapters' --topic 'tiny.control' --topic 'tiny.results' --topic 'tiny.dlq' "
                                         "--topic 'tiny.status'"));
-    EXPECT_THAT(lines,
-                Contains(start + "'User:gateway' --operation Write --operation Describe --topic 'tiny.calls' --topic 'tiny.control'"));
+    EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Write --operation Describe --topic 'tiny.jobs' --topic 'tiny.calls' "
+                                        "--topic 'tiny.control'"));
+    EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Write --operation Describe --topic 'tiny.files' "
+                                        "--topic 'tiny.batches'"));
+    EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Describe --group 'tiny/gateways'"));
+    EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Write --operation Describe --transactional-id 'tiny/gateways/' "
+                                        "--resource-pattern-type prefixed"));
     EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Describe --topic 'tiny.results' --topic "
                                         "'tiny.chunks' --topic 'tiny.status' --topic 'tiny.adapters' --topic 'tiny.keys'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --group 'tiny-lm'"));
@@ -74,7 +81,8 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
         EXPECT_FALSE(names_keys && line.find("User:gateway") == line.npos && line.find("User:administrator") == line.npos) << line;
         EXPECT_FALSE(names_keys && writes && line.find("User:gateway") != line.npos) << line;
         EXPECT_FALSE(writes && line.find("User:worker") != line.npos && line.find("tiny.jobs") != line.npos) << line;
-        EXPECT_FALSE(line.find("User:gateway") != line.npos && line.find("tiny.jobs") != line.npos) << line;
+        const bool names_stored = line.find("tiny.files") != line.npos || line.find("tiny.batches") != line.npos;
+        EXPECT_FALSE(names_stored && line.find("User:gateway") == line.npos) << line;
     }
 }
 

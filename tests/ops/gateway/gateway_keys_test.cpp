@@ -295,7 +295,7 @@ TEST(GatewayKeys, ATenantSeesItsOwnUsageAndAnAdministratorThatOfAll) {
     EXPECT_THAT(csv.header, HasSubstr("Content-Type: text/csv"));
     for (const auto& [query, wrong] : {std::pair("since=yesterday", "a day in UTC"), std::pair("by=colour", "there is no column 'colour'"),
                                        std::pair("format=xml", "json or csv"), std::pair("from=2026-11-01", "no field 'from'"),
-                                       std::pair("by=%ZZ", "query is broken"), std::pair("by=day&by=key", "names a field twice")}) {
+                                       std::pair("by=%ZZ", "query has a broken escape"), std::pair("by=day&by=key", "names a field twice")}) {
         const HttpReply reply = rig.ask(get(fmt::format("/v1/usage?{}", query), bearer(1)));
         EXPECT_EQ(code_of(reply), "400 bad_request");
         EXPECT_THAT(reply.body, HasSubstr(wrong));

@@ -1,0 +1,114 @@
+// One batch, carried out by its owner: checks the input, sends its lines as jobs, gathers their results, and writes the files of results.
+// Knows no Kafka. Made by consumer/kafka/batches/batch_owner.cpp; one thread.
+//
+// What it has done is in the batch's record, which is written together with what it describes: lines are sent in the transaction that says
+// which is the next one, and positions in the results are written with the names of the parts that have all results before them. So an
+// owner that begins with the last record sends no line twice and loses no result, wherever the one before it ended. A result that comes
+// twice is recognized by its line.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "consumer/batches/batch_backend.h"
+#include "consumer/batches/line_reader.h"
+#include "schema/completion.h"
+
+namespace lorry::consumer {
+
+// A line of the input, as a job.
+struct BatchLine {
+    std::int64_t number = 0;  // from 0, among those that are not empty
+    std::string text;
+    std::string model;  // as its body names it; empty: it does not
+};
+
+// All of it is written, or nothing.
+struct BatchWrite {
+    std::vector<BatchLine> lines;
+    schema::BatchRecord batch;
+    std::vector<schema::FileRecord> files;
+};
+
+class BatchLog {
+public:
+    virtual ~BatchLog() = default;
+    // Throws whatever keeps it from writing. Then nobody knows what was written, and the run must not be used any more.
+    virtual void write(const BatchWrite& write) = 0;
+    // Stops the lines that were sent. It may be repeated.
+    virtual void stop_lines(const schema::BatchRecord& batch) = 0;
+};
+
+class BatchRun {
+public:
+    struct Options {
+        std::string base_name;
+        std::size_t line_bytes_max = std::size_t{1} << 20;
+        std::int64_t lines_max = 50'000;
+        std::int64_t ahead = 2'000;                      // lines that were sent and have no result
+        std::size_t slice_lines = 200;                   // sent at once
+        std::size_t slice_bytes = std::size_t{2} << 20;  // the same
+        std::size_t part_bytes = std::size_t{4} << 20;   // of results in memory; then they are stored
+        std::chrono::seconds part_age{60};               // the same
+        std::chrono::seconds counts_age{2};              // until clients see how many lines have ended
+        std::chrono::seconds stop_patience{600};         // for lines of a cancelled batch to end
+        std::chrono::seconds expiry_patience{60};        // for lines to end by their deadline
+    };
+    using Positions = std::map<std::int32_t, std::int64_t>;  // by partition of the results topic
+    using Time = std::chrono::sys_seconds;
+
+    // Reads the parts that the record names. Store and log outlive it. Throws as the store.
+    BatchRun(schema::BatchRecord batch, FileStore& store, BatchLog& log, Options options);
+
+    const schema::BatchRecord& record() const { return batch_; }
+    bool has_ended() const { return schema::is_final(batch_.state); }
+    // Results from here on concern it; empty: those from now on.
+    const Positions& results_from() const { return batch_.results_at; }
+
+    // The result of a line. Nothing happens if it has one.
+    void take(std::int64_t line, std::string_view result);
+    struct Moment {
+        Time now;
+        bool is_cancelled = false;
+        const Positions& read;  // all results before were taken
+    };
+    // Does the next thing. False: there is nothing to do before the next result, or later. Throws as the store and the log.
+    bool step(const Moment& moment);
+
+private:
+    bool validate(const Moment& moment);
+    std::optional<schema::BatchError> fault_of(std::string_view line, std::unordered_set<std::uint64_t>& ids) const;
+    bool advance(const Moment& moment);
+    bool await_stop(const Moment& moment);
+    bool send(const Moment& moment);
+    void finalize(const Moment& moment);
+    void write_files(const Moment& moment);
+    void add_missing(FileStore::Writer& errors, schema::BatchFailure failure, std::int64_t& bytes);
+    void enter(schema::BatchState state, Time now);
+    void store_part();
+    void write(const Moment& moment, std::vector<BatchLine> lines = {}, std::vector<schema::FileRecord> files = {});
+    std::int64_t ended() const { return batch_.succeeded + batch_.failed; }
+    LineReader open_input(std::int64_t from) const;
+    void mark(std::int64_t line, bool is_success);
+
+    schema::BatchRecord batch_;
+    FileStore& store_;
+    BatchLog& log_;
+    const Options options_;
+    std::vector<bool> has_result_;       // by line
+    std::string pending_;                // rows of results that are in no part
+    std::optional<Time> pending_since_;  // when the first of them was seen
+    std::optional<LineReader> input_;    // at the next line
+    std::optional<Time> written_;        // when the record was written last
+    std::int64_t ended_written_ = -1;    // how many lines it said had ended
+    bool has_stopped_lines_ = false;
+};
+
+}  // namespace lorry::consumer

@@ -1,0 +1,24 @@
+// A FileStore in a folder, which may be shared by many machines (NFS, a volume). Made by `lorry serve`.
+#pragma once
+
+#include <filesystem>
+
+#include "consumer/batches/batch_backend.h"
+
+namespace lorry::consumer {
+
+class FolderStore final : public FileStore {
+public:
+    // Makes the folder if it is missing, for this user alone. Throws std::runtime_error if it cannot be written to.
+    explicit FolderStore(std::filesystem::path folder);
+
+    std::unique_ptr<Writer> create(const std::string& name) override;
+    std::unique_ptr<Reader> open(const std::string& name, std::int64_t from) override;
+    void remove(const std::string& name) override;
+    std::vector<std::string> older_than(std::chrono::seconds age) override;
+
+private:
+    const std::filesystem::path folder_;
+};
+
+}  // namespace lorry::consumer

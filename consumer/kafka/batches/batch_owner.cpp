@@ -1,0 +1,391 @@
+// A loop: serve the group, take up batches, read results, and let each batch do its next thing.
+#include "consumer/kafka/batches/batch_owner.h"
+
+#include <algorithm>
+#include <charconv>
+#include <list>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka/batches/batch_group.h"
+#include "consumer/kafka/batches/batch_topics.h"
+#include "consumer/kafka/client.h"
+#include "consumer/kafka/reader.h"
+#include "consumer/kafka/times.h"
+#include "consumer/kafka/transactions.h"
+#include "consumer/log.h"
+
+namespace lorry::consumer {
+namespace {
+
+using std::chrono::milliseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr milliseconds idle_turn{100};
+constexpr std::chrono::seconds open_patience{10};
+constexpr std::chrono::seconds failure_pause{2};  // before a partition, or a batch, is tried again
+constexpr std::chrono::seconds housekeeping_interval{600};
+constexpr std::int64_t lines_together = 64;  // go to one partition of the jobs topic
+constexpr std::string_view line_header = "batch_line";
+
+// The partition's transactions failed, or are another's: begin it anew.
+class PartitionLost : public std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+BatchRun::Time now() { return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()); }
+
+void require(const StepResult& result) {
+    if (result.end != StepEnd::done) throw PartitionLost(result.reason);
+}
+
+// A partition that is this gateway's, and the log of its batches.
+class OwnedPartition final : public BatchLog {
+public:
+    struct Common {
+        const KafkaConfig& config;
+        const schema::Topics& topics;
+        std::int32_t jobs_partitions;
+    };
+    OwnedPartition(Common common, std::int32_t number)
+        : common_(common),
+          number_(number),
+          producer_(common.config,
+                    {.id = fmt::format("{}/{}", common.topics.gateways(), number), .limits = {.record_bytes_max = std::size_t{16} << 20}}) {
+        require(producer_.open(open_patience));
+    }
+
+    void write(const BatchWrite& write) override;
+    void stop_lines(const schema::BatchRecord& batch) override {
+        KafkaConfig config = common_.config;
+        config.deadline_start = open_patience;
+        config.deadline_later = open_patience;
+        send_cancels(config, common_.topics, {{.id = batch.id, .is_batch = true}});
+    }
+    // Records of batches that nobody needs any more.
+    void forget(const std::vector<std::string>& batches);
+
+    std::map<std::string, std::unique_ptr<BatchRun>> runs;  // by batch
+    std::set<std::string> ended;                            // batches whose end may not have been read yet
+
+private:
+    void send(const Produce& record) { producer_.send(record); }
+    void commit();
+
+    const Common common_;
+    const std::int32_t number_;
+    TransactionalProducer producer_;
+};
+
+void OwnedPartition::write(const BatchWrite& write) {
+    const schema::BatchRecord& batch = write.batch;
+    require(producer_.begin(1));
+    std::vector<schema::Header> headers = {
+        {std::string(schema::batch_id_header), batch.id},
+        {std::string(schema::deadline_header), std::to_string(batch.expires * 1'000)},
+        {std::string(line_header), ""},
+    };
+    if (!batch.tenant.empty()) headers.emplace_back(schema::tenant_header, batch.tenant);
+    const auto first = static_cast<std::int64_t>(std::hash<std::string>()(batch.id) % static_cast<std::size_t>(common_.jobs_partitions));
+    for (const BatchLine& line : write.lines) {
+        headers[2].second = std::to_string(line.number);
+        const auto partition = static_cast<std::int32_t>((first + line.number / lines_together) % common_.jobs_partitions);
+        send({.topic = common_.topics.jobs(), .partition = partition, .key = line.model, .value = line.text, .headers = headers});
+    }
+    const std::string value = schema::encode_batch(batch);
+    const std::string batches = common_.topics.batches();
+    send({.topic = batches, .partition = number_, .key = batch.id, .value = value, .headers = {}});
+    if (schema::is_final(batch.state)) {
+        const std::string cancel = cancel_key(batch.id);
+        send({.topic = batches, .partition = number_, .key = cancel, .value = std::nullopt, .headers = {}});
+    }
+    for (const schema::FileRecord& file : write.files) {
+        const std::string record = schema::encode_file(file);
+        send({.topic = common_.topics.files(), .partition = std::nullopt, .key = file.id, .value = record, .headers = {}});
+    }
+    commit();
+}
+
+void OwnedPartition::forget(const std::vector<std::string>& batches) {
+    require(producer_.begin(1));
+    const std::string topic = common_.topics.batches();
+    for (const std::string& batch : batches)
+        send({.topic = topic, .partition = number_, .key = batch, .value = std::nullopt, .headers = {}});
+    commit();
+}
+
+void OwnedPartition::commit() {
+    require(producer_.finish_sending());
+    require(producer_.commit());
+    if (producer_.has_stray_request()) throw PartitionLost("a request of a transaction was not answered");
+}
+
+std::optional<std::int64_t> line_of(const schema::JobRecord& record) {
+    const std::string* text = schema::find_header(record.headers, line_header);
+    std::int64_t line = 0;
+    if (text == nullptr) return std::nullopt;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), line);
+    return error == std::errc() && end == text->data() + text->size() ? std::optional(line) : std::nullopt;
+}
+
+}  // namespace
+
+struct BatchOwner::State {
+    State(const KafkaConfig& the_config, Options the_options, BatchTopics& the_topics, FileStore& the_store)
+        : config(the_config),
+          options(std::move(the_options)),
+          topics(the_topics),
+          store(the_store),
+          group(config, options.topics.gateways(), options.topics.batches()) {
+        const KafkaConnection connection(config, KafkaConnection::Kind::producer, {});
+        jobs_partitions = connection.required_partition_count(options.topics.jobs());
+        connection.required_partition_count(options.topics.results());
+        connection.required_partition_count(options.topics.control());
+        thread = std::jthread([this](const std::stop_token& stop) { work(stop); });
+    }
+
+    void work(const std::stop_token& stop);
+    void follow_group();
+    void take_up(std::int32_t number);
+    void add_run(OwnedPartition& partition, schema::BatchRecord batch);
+    void read_from(const BatchRun::Positions& positions);
+    bool read_results(milliseconds timeout);
+    bool step_all();
+    bool step(std::int32_t number, const std::string& batch, const BatchRun::Positions& positions);
+    void lose(std::int32_t number, const std::string& why);
+    BatchRun::Positions positions() const;
+    std::size_t run_count() const;
+    void keep_house();
+
+    const KafkaConfig config;
+    const Options options;
+    BatchTopics& topics;
+    FileStore& store;
+    std::int32_t jobs_partitions = 0;
+
+    // The thread's.
+    BatchGroup group;
+    std::map<std::int32_t, std::unique_ptr<OwnedPartition>> owned;  // with a producer
+    std::map<std::int32_t, SteadyClock::time_point> not_before;     // of partitions that failed
+    std::map<std::string, std::string> last_of;                     // by tenant: its batch that did something last
+    std::optional<RecordReader> results;                            // while there are batches
+    SteadyClock::time_point refresh_next{};
+    SteadyClock::time_point housekeeping_next = SteadyClock::now() + idle_turn;
+
+    mutable std::mutex mutex;
+    std::optional<std::string> failure;  // guarded by mutex
+    std::jthread thread;                 // last: it uses all of the above
+};
+
+void BatchOwner::State::work(const std::stop_token& stop) {
+    try {
+        while (!stop.stop_requested()) {
+            group.poll(milliseconds(0));
+            follow_group();
+            for (const std::int32_t number : group.partitions()) take_up(number);
+            const bool has_read = read_results(milliseconds(0));
+            const bool has_done = step_all();
+            keep_house();
+            if (!has_read && !has_done) results ? void(read_results(idle_turn)) : group.poll(idle_turn);
+        }
+    } catch (const std::exception& error) {
+        log_error("batches cannot be carried out any more: {}", error.what());
+        const std::lock_guard lock(mutex);
+        failure = error.what();
+    }
+}
+
+// What the group took away is dropped: its next owner begins with what was written.
+void BatchOwner::State::follow_group() {
+    std::erase_if(owned, [&](const auto& each) { return !group.partitions().contains(each.first); });
+    if (run_count() == 0) results.reset();
+}
+
+std::size_t BatchOwner::State::run_count() const {
+    std::size_t count = 0;
+    for (const auto& [number, partition] : owned) count += partition->runs.size();
+    return count;
+}
+
+// Batches of the partition that are not carried out yet. The first one opens its producer.
+void BatchOwner::State::take_up(std::int32_t number) {
+    if (const auto wait = not_before.find(number); wait != not_before.end()) {
+        if (SteadyClock::now() < wait->second) return;
+        not_before.erase(wait);
+    }
+    std::vector<schema::BatchRecord> open = topics.open_batches(number);
+    auto place = owned.find(number);
+    if (place != owned.end()) {
+        OwnedPartition& partition = *place->second;
+        const auto is_open = [&](const std::string& id) { return std::ranges::count(open, id, &schema::BatchRecord::id) > 0; };
+        std::erase_if(partition.ended, [&](const std::string& id) { return !is_open(id); });
+        std::erase_if(open, [&](const schema::BatchRecord& batch) {
+            return partition.ended.contains(batch.id) || partition.runs.contains(batch.id);
+        });
+    }
+    if (open.empty()) return;
+    try {
+        if (place == owned.end()) {
+            auto partition = std::make_unique<OwnedPartition>(
+                OwnedPartition::Common{.config = config, .topics = options.topics, .jobs_partitions = jobs_partitions}, number);
+            // Nobody else writes for it from here on: what is read now is all there is.
+            topics.wait_until_read(SteadyClock::now() + open_patience);
+            open = topics.open_batches(number);
+            place = owned.emplace(number, std::move(partition)).first;
+        }
+        for (schema::BatchRecord& batch : open) add_run(*place->second, std::move(batch));
+    } catch (const std::runtime_error& error) {
+        lose(number, error.what());
+    }
+}
+
+void BatchOwner::State::add_run(OwnedPartition& partition, schema::BatchRecord batch) {
+    const std::string id = batch.id;
+    auto run = std::make_unique<BatchRun>(std::move(batch), store, partition, options.run);
+    read_from(run->results_from());
+    partition.runs.emplace(id, std::move(run));
+}
+
+// Sees to it that results are read from there on, or from earlier. Results that come again are recognized.
+void BatchOwner::State::read_from(const BatchRun::Positions& wanted) {
+    BatchRun::Positions from = positions();
+    bool is_new = !results;
+    for (const auto& [partition, offset] : wanted) {
+        const auto place = from.find(partition);
+        if (place != from.end() && place->second <= offset) continue;
+        from[partition] = offset;
+        is_new = true;
+    }
+    if (!is_new) return;
+    std::vector<TopicOffset> begins;
+    for (const auto& [partition, offset] : from) begins.push_back({options.topics.results(), partition, offset});
+    results.emplace(
+        config,
+        RecordReader::Options{
+            .topics = {options.topics.results()}, .start = RecordReader::End{}, .positions = std::move(begins), .passes_unreadable = true});
+    refresh_next = SteadyClock::now() + refresh_interval;
+}
+
+BatchRun::Positions BatchOwner::State::positions() const {
+    BatchRun::Positions positions;
+    if (!results) return positions;
+    for (const TopicOffset& position : results->positions()) positions[position.partition] = position.next;
+    return positions;
+}
+
+bool BatchOwner::State::read_results(milliseconds timeout) {
+    if (!results) return false;
+    const auto records = results->poll(timeout);
+    for (const schema::JobRecord& record : records) {
+        const std::string* batch = schema::find_header(record.headers, schema::batch_id_header);
+        const auto line = line_of(record);
+        if (batch == nullptr || !line || !record.value) continue;
+        for (const auto& [number, partition] : owned) {
+            const auto run = partition->runs.find(*batch);
+            if (run != partition->runs.end()) run->second->take(*line, *record.value);
+        }
+    }
+    if (SteadyClock::now() >= refresh_next) {
+        results->refresh();
+        refresh_next = SteadyClock::now() + refresh_interval;
+    }
+    return !records.empty();
+}
+
+// Tenants in turn: one of each tenant's batches does one thing, another one in the next round.
+bool BatchOwner::State::step_all() {
+    std::map<std::string, std::map<std::string, std::int32_t>> of_tenant;  // partitions, by batch
+    for (const auto& [number, partition] : owned) {
+        for (const auto& [id, each] : partition->runs) of_tenant[each->record().tenant].emplace(id, number);
+    }
+    std::erase_if(last_of, [&](const auto& each) { return !of_tenant.contains(each.first); });
+    const BatchRun::Positions read = positions();
+    bool has_done = false;
+    for (const auto& [tenant, batches] : of_tenant) {
+        auto batch = batches.upper_bound(last_of[tenant]);
+        for (std::size_t i = 0; i < batches.size(); ++i, ++batch) {
+            if (batch == batches.end()) batch = batches.begin();
+            if (!step(batch->second, batch->first, read)) continue;
+            last_of[tenant] = batch->first;
+            has_done = true;
+            break;
+        }
+        group.poll(milliseconds(0));
+    }
+    return has_done;
+}
+
+// One thing of one batch. A partition that was lost on the way has none any more.
+bool BatchOwner::State::step(std::int32_t number, const std::string& batch, const BatchRun::Positions& read) {
+    const auto partition = owned.find(number);
+    if (partition == owned.end() || !group.partitions().contains(number)) return false;
+    const auto place = partition->second->runs.find(batch);
+    if (place == partition->second->runs.end()) return false;
+    BatchRun& run = *place->second;
+    try {
+        const bool has_done = run.step({.now = now(), .is_cancelled = topics.is_cancelled(batch), .read = read});
+        if (!run.has_ended()) return has_done;
+        log_info("batch {} is {}: {} of {} lines are well", batch, name_of(run.record().state), run.record().succeeded, run.record().lines);
+        partition->second->ended.insert(batch);
+        partition->second->runs.erase(place);
+        return true;
+    } catch (const std::runtime_error& error) {
+        // Of the log or the store. The run may be in any state: the partition begins anew.
+        lose(number, error.what());
+    }
+    return true;
+}
+
+void BatchOwner::State::lose(std::int32_t number, const std::string& why) {
+    log_warning("{} [{}]: {}; its batches go on from what was written, in {} s", options.topics.batches(), number, why,
+                failure_pause.count());
+    owned.erase(number);
+    not_before[number] = SteadyClock::now() + failure_pause;
+}
+
+// Forgets batches that ended long ago, and removes contents that nothing names.
+void BatchOwner::State::keep_house() {
+    if (SteadyClock::now() < housekeeping_next) return;
+    housekeeping_next = SteadyClock::now() + housekeeping_interval;
+    const schema::Seconds before = (now() - options.kept).time_since_epoch().count();
+    for (const auto& [number, partition] : owned) {
+        const auto old = topics.ended_before(number, before);
+        try {
+            if (!old.empty()) partition->forget(old);
+        } catch (const PartitionLost& error) {
+            lose(number, error.what());
+            return;
+        }
+    }
+    if (!group.partitions().contains(0)) return;  // one gateway is enough
+    try {
+        const auto contents = store.older_than(options.orphan_age);
+        topics.wait_until_read(SteadyClock::now() + open_patience);
+        const auto used = topics.contents_in_use();
+        for (const std::string& name : contents) {
+            if (used.contains(name)) continue;
+            store.remove(name);
+            log_info("the files' folder: {} was removed, as no file or batch names it", name);
+        }
+    } catch (const std::runtime_error& error) {
+        log_warning("the files' folder was not tidied: {}", error.what());
+    }
+}
+
+BatchOwner::BatchOwner(const KafkaConfig& config, Options options, BatchTopics& topics, FileStore& store)
+    : state_(std::make_unique<State>(config, std::move(options), topics, store)) {}
+
+BatchOwner::~BatchOwner() = default;
+
+std::optional<std::string> BatchOwner::failure() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->failure;
+}
+
+}  // namespace lorry::consumer

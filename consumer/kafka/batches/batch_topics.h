@@ -1,0 +1,83 @@
+// A BatchBackend over the topics of files and batches. Both are followed, so all gateways know the same. Made by `lorry serve`.
+//
+// Records of batches are written by the gateway that creates one, and from then on by its owner alone (batch_owner.h). A cancel is a record
+// of its own, "BATCH/cancel" in the batch's partition, so that it cannot undo what the owner writes at the same time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "consumer/batches/batch_backend.h"
+#include "consumer/kafka/batches/record_writer.h"
+#include "consumer/kafka/batches/tenant_view.h"
+#include "consumer/kafka/config.h"
+#include "consumer/seams.h"
+#include "schema/topics.h"
+
+namespace lorry::consumer {
+
+class TopicFollower;
+
+// The key of the record that asks for a batch's end.
+std::string cancel_key(const std::string& batch);
+
+class BatchTopics final : public BatchBackend {
+public:
+    // Of each kind. They are held in memory, about 1 KB each.
+    static constexpr std::size_t records_max = 100'000;
+
+    // Starts reading. Throws KafkaError when the brokers do not answer or a topic does not exist.
+    BatchTopics(const KafkaConfig& config, const schema::Topics& topics);
+    ~BatchTopics() override;
+
+    // Call before serving. Throws KafkaError at the deadline.
+    void wait_until_read(Clock::time_point deadline);
+    // Throws the exception that ended a follower, if any.
+    void check() const;
+
+    std::optional<schema::FileRecord> find_file(const std::string& tenant, const std::string& id) override;
+    std::optional<schema::BatchRecord> find_batch(const std::string& tenant, const std::string& id) override;
+    std::optional<Page<schema::FileRecord>> list_files(const ListQuery& query) override;
+    std::optional<Page<schema::BatchRecord>> list_batches(const ListQuery& query) override;
+    bool add_file(const schema::FileRecord& file) override;
+    bool add_batch(const schema::BatchRecord& batch) override;
+    bool is_in_use(const schema::FileRecord& file) override;
+    void remove_file(const schema::FileRecord& file) override;
+    void cancel_batch(const schema::BatchRecord& batch) override;
+
+    // For the owner of a partition: its batches that have not ended, as far as they were read.
+    std::vector<schema::BatchRecord> open_batches(std::int32_t partition) const;
+    bool is_cancelled(const std::string& batch) const;
+    // Those that have ended before then.
+    std::vector<std::string> ended_before(std::int32_t partition, schema::Seconds time) const;
+    // Contents that a file or an open batch names.
+    std::unordered_set<std::string> contents_in_use() const;
+
+private:
+    void apply_file(const schema::JobRecord& record);
+    void apply_batch(const schema::JobRecord& record);
+    // Until all that was written before this call is known. Throws Unavailable.
+    void read_files();
+    void read_batches();
+
+    const schema::Topics topics_;
+    RecordWriter writer_;
+    mutable std::mutex mutex_;
+    // Guarded by mutex_.
+    TenantView<schema::FileRecord> files_;
+    TenantView<schema::BatchRecord> batches_;
+    std::unordered_map<std::string, std::int32_t> partition_of_;  // by batch
+    std::unordered_set<std::string> open_;                        // batches that have not ended
+    std::unordered_set<std::string> cancelled_;                   // batches
+
+    std::unique_ptr<TopicFollower> file_follower_;  // last: their threads call apply_…
+    std::unique_ptr<TopicFollower> batch_follower_;
+};
+
+}  // namespace lorry::consumer

@@ -1,0 +1,86 @@
+// Requests for files and batches: uploads, downloads, and what is known of them. Part of Gateway, on the network's thread; what may block
+// runs on threads of its own.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "consumer/batches/batch_backend.h"
+#include "ops/gateway/authenticator.h"
+#include "ops/gateway/request_report.h"
+#include "ops/gateway/route.h"
+#include "ops/gateway/task_threads.h"
+#include "ops/gateway/upload.h"
+#include "ops/http/server.h"
+
+namespace lorry::ops {
+
+class StoredRequests {
+public:
+    // Each outlives the gateway.
+    struct Backends {
+        consumer::FileStore& files;
+        consumer::BatchBackend& batches;
+        std::size_t file_bytes_max = std::size_t{200} << 20;
+    };
+    // Reports the request and writes its answer. On the network's thread.
+    using Answer = std::function<void(HttpRequestId, RequestReport, HttpAnswer)>;
+
+    // Reports a request whose answer was written as a stream.
+    using End = std::function<void(const RequestReport&)>;
+
+    StoredRequests(Backends backends, HttpServer& server, Answer answer, End end);
+
+    const Backends& backends() const { return backends_; }
+
+    // An upload: begin, parts, and its end.
+    void begin_upload(HttpRequestId request, RequestReport report, const Caller& caller, const std::string& boundary);
+    void take_part(HttpRequestId request, std::string bytes);
+    void finish_upload(HttpRequestId request);
+    // All others.
+    void start(HttpRequestId request, RequestReport report, Caller caller, const FileRoute& route);
+    void start(HttpRequestId request, RequestReport report, Caller caller, const BatchRoute& route, std::string body);
+
+    void on_written(HttpRequestId request);
+    // Nothing happens if the request is none of these.
+    void on_client_gone(HttpRequestId request);
+
+private:
+    struct OpenUpload {
+        RequestReport report;
+        std::unique_ptr<Upload> upload;  // its task's while is_busy
+        bool is_busy = false;
+        bool is_gone = false;
+    };
+    using Uploads = std::unordered_map<HttpRequestId, OpenUpload>;
+    struct Download {
+        RequestReport report;
+        std::unique_ptr<consumer::FileStore::Reader> reader;  // its task's while is_busy
+        std::int64_t bytes_left = 0;                          // to be sent
+        bool is_busy = false;
+        bool is_gone = false;
+    };
+    void run(HttpRequestId request, RequestReport report, std::function<HttpAnswer()> work);
+    // Runs on a thread of its own; what it throws becomes an answer.
+    static HttpAnswer answered(const std::function<HttpAnswer()>& work);
+    void forget(Uploads::iterator upload);
+    void end_upload(HttpRequestId request, HttpAnswer answer);
+    void start_download(HttpRequestId request, RequestReport report, Caller caller, const std::string& id);
+    void take_read(HttpRequestId request, const std::optional<std::string>& part);
+
+    const Backends backends_;
+    HttpServer& server_;
+    const Answer answer_;
+    const End end_;
+    std::size_t running_ = 0;  // tasks of run()
+    Uploads uploads_;
+    std::unordered_map<HttpRequestId, Download> downloads_;
+    TaskThreads threads_;  // ends first
+};
+
+}  // namespace lorry::ops

@@ -1,0 +1,341 @@
+// A batch's owner, played with a log and a store in memory: what it writes, and that it writes it once, wherever owners end.
+#include "consumer/batches/batch_run.h"
+
+#include <gmock/gmock.h>
+
+#include <charconv>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "tests/support/fake_batches.h"
+
+namespace lorry::consumer {
+namespace {
+
+using schema::BatchRecord;
+using schema::BatchState;
+using schema::Json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Crash {};
+
+constexpr const char* input_id = "file-00000000000000000000000000000001";
+
+std::string line(const std::string& id, const std::string& more = R"("model":"base")") {
+    return fmt::format(R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{{{}}}}})", id, more);
+}
+
+// The topics, as far as a batch's owner uses them; and workers that answer each job once, in an order of their own.
+class FakeTopics final : public BatchLog {
+public:
+    int writes_left = -1;  // before the owner crashes; below 0: it does not
+    bool crashes_before = true;
+    BatchRecord last;
+    std::vector<schema::FileRecord> files;
+    std::vector<BatchLine> jobs;       // in the order in which they were sent
+    std::vector<std::string> results;  // one partition, "LINE RESULT"
+    std::vector<std::string> stopped;
+    std::size_t most_open = 0;
+
+    // One more thing that survives a crash is about to happen.
+    void happen() {
+        if (writes_left == 0) throw Crash();
+        if (writes_left > 0) --writes_left;
+    }
+    void write(const BatchWrite& write) override {
+        if (crashes_before) happen();
+        last = write.batch;
+        jobs.insert(jobs.end(), write.lines.begin(), write.lines.end());
+        files.insert(files.end(), write.files.begin(), write.files.end());
+        most_open = std::max(most_open, jobs.size() - results.size());
+        if (!crashes_before) happen();
+    }
+    void stop_lines(const BatchRecord& batch) override { stopped.push_back(batch.id); }
+
+    // Answers the open job of that place; jobs whose number is a multiple of 10 fail.
+    void answer(std::size_t place) {
+        std::vector<const BatchLine*> open;
+        for (const BatchLine& job : jobs) {
+            if (!answered_.contains(job.number)) open.push_back(&job);
+        }
+        if (open.empty()) return;
+        const BatchLine& job = *open[place % open.size()];
+        answered_.insert(job.number);
+        const auto object = Json::parse(job.text);
+        const Json body = job.number % 10 == 0 ? *Json::parse(R"({"error":{"message":"m","type":"t","param":null,"code":"c"}})")
+                                               : Json::object({{"answer", job.number}});
+        const Json result = Json::object(
+            {{"id", fmt::format("batch_req_{}", job.number)},
+             {"custom_id", *object->find("custom_id")->as_string()},
+             {"response", Json::object({{"status_code", job.number % 10 == 0 ? 400 : 200}, {"request_id", "r"}, {"body", body}})},
+             {"error", Json()}});
+        results.push_back(fmt::format("{} {}", job.number, result.dump()));
+    }
+
+private:
+    std::set<std::int64_t> answered_;
+};
+
+// The number that a text begins with.
+std::int64_t number_before(const std::string& text) {
+    std::int64_t number = -1;
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    return number;
+}
+
+struct BatchRig {
+    BatchRig() {
+        store.at_write = [this] { topics.happen(); };
+    }
+
+    void create(const std::string& input, std::optional<std::vector<std::string>> models = {}) {
+        store.at_write = [] {};
+        store.put(input_id, input);
+        store.at_write = [this] { topics.happen(); };
+        topics.last = {.id = "batch_00000000000000000000000000000001",
+                       .tenant = "search",
+                       .input_file = input_id,
+                       .endpoint = schema::Endpoint::completions,
+                       .models = std::move(models),
+                       .created = now,
+                       .expires = now + 24 * 3600};
+    }
+    // The record goes through its text, as it does in Kafka.
+    void begin() { run.emplace(*schema::parse_batch(schema::encode_batch(topics.last)), store, topics, options); }
+    // An owner until it ends or crashes. True: the batch has ended.
+    bool own() {
+        try {
+            begin();
+            std::int64_t read = run->results_from().empty() ? std::ssize(topics.results) : run->results_from().at(0);
+            for (int i = 0; i < 100'000 && !run->has_ended(); ++i) {
+                const BatchRun::Positions positions = {{0, read}};
+                const bool has_done =
+                    run->step({.now = BatchRun::Time(std::chrono::seconds(now)), .is_cancelled = is_cancelled, .read = positions});
+                if (i % 3 == 0 && works) topics.answer(static_cast<std::size_t>(i * 7));
+                for (; read < std::ssize(topics.results); ++read) {
+                    const std::string& text = topics.results[static_cast<std::size_t>(read)];
+                    run->take(number_before(text), std::string_view(text).substr(text.find(' ') + 1));
+                }
+                if (!has_done && i % 50 == 0) ++now;
+            }
+            return run->has_ended();
+        } catch (const Crash&) {
+            return false;
+        }
+    }
+    // "LINE id code" of each row of a file of results.
+    std::vector<std::string> rows(const std::optional<std::string>& file) const {
+        std::vector<std::string> rows;
+        if (!file) return rows;
+        const auto contents = store.contents();
+        const auto content = contents.find(*file);
+        if (content == contents.end()) return {"missing"};
+        std::istringstream in(content->second);
+        for (std::string text; std::getline(in, text);) {
+            const auto row = Json::parse(text);
+            const Json* error = row->find("error");
+            rows.push_back(
+                fmt::format("{}{}", *row->find("custom_id")->as_string(), error->is_null() ? "" : " " + *error->find("code")->as_string()));
+        }
+        std::ranges::sort(rows);
+        return rows;
+    }
+    std::vector<std::string> faults() const {
+        std::vector<std::string> list;
+        for (const schema::BatchError& error : topics.last.errors)
+            list.push_back(fmt::format("{} {} {}", error.line.value_or(0), error.code, error.param.value_or("-")));
+        return list;
+    }
+    std::string state() const { return std::string(name_of(topics.last.state)); }
+
+    tests::MemoryStore store;
+    FakeTopics topics;
+    BatchRun::Options options{.base_name = "tiny", .lines_max = 60, .ahead = 12, .slice_lines = 5, .part_bytes = 600};
+    std::int64_t now = 1'000'000;
+    bool is_cancelled = false;
+    bool works = true;
+    std::optional<BatchRun> run;
+};
+
+std::string lines(int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += line(fmt::format("id-{:02}", i)) + "\n";
+    return text;
+}
+
+TEST(BatchRun, SendsEachLineAsItIsAndGathersItsResult) {
+    BatchRig rig;
+    rig.create("\xEF\xBB\xBF" + lines(3) + "\r\n  \n" + line("last", R"("model":"mail")"));
+    ASSERT_TRUE(rig.own());
+    EXPECT_EQ(rig.state(), "completed");
+    ASSERT_EQ(rig.topics.jobs.size(), 4U);
+    EXPECT_EQ(rig.topics.jobs[0].text, line("id-00"));
+    EXPECT_EQ(rig.topics.jobs[3].text, line("last", R"("model":"mail")"));
+    EXPECT_EQ(rig.topics.jobs[3].model, "mail");
+    EXPECT_THAT(rig.rows(rig.topics.last.output_file), ElementsAre("id-01", "id-02", "last"));
+    EXPECT_THAT(rig.rows(rig.topics.last.error_file), ElementsAre("id-00"));
+    EXPECT_EQ(rig.topics.last.lines, 4);
+    EXPECT_EQ(rig.topics.last.succeeded, 3);
+    EXPECT_EQ(rig.topics.last.failed, 1);
+    ASSERT_EQ(rig.topics.files.size(), 2U);
+    EXPECT_EQ(rig.topics.files[0].tenant, "search");
+    EXPECT_EQ(rig.topics.files[0].bytes, std::ssize(rig.store.contents().at(*rig.topics.last.output_file)));
+    EXPECT_EQ(rig.store.contents().size(), 3U) << "parts are removed";
+}
+
+TEST(BatchRun, KeepsAtMostAFewLinesInKafka) {
+    BatchRig rig;
+    rig.create(lines(60));
+    ASSERT_TRUE(rig.own());
+    EXPECT_LE(rig.topics.most_open, 12U);
+    EXPECT_EQ(rig.topics.jobs.size(), 60U);
+}
+
+// Each owner is ended at every moment that others can see: before or after each write to the log and to the store.
+TEST(BatchRun, OwnersThatEndAnywhereSendAndGatherEachLineOnce) {
+    const std::vector<std::string> expected = [] {
+        BatchRig rig;
+        rig.create(lines(40));
+        EXPECT_TRUE(rig.own());
+        return rig.rows(rig.topics.last.output_file);
+    }();
+    ASSERT_EQ(expected.size(), 36U);
+    for (const bool crashes_before : {true, false}) {
+        for (int writes = 0; writes < 40; ++writes) {
+            SCOPED_TRACE(fmt::format("{} writes, {}", writes, crashes_before ? "before" : "after"));
+            BatchRig rig;
+            rig.create(lines(40));
+            rig.topics.crashes_before = crashes_before;
+            rig.topics.writes_left = writes;
+            const bool has_ended = rig.own();
+            rig.topics.writes_left = writes % 5;
+            const bool has_ended_then = has_ended || (rig.topics.last.state != BatchState::completed && rig.own());
+            rig.topics.writes_left = -1;
+            if (!has_ended_then && rig.topics.last.state != BatchState::completed) {
+                ASSERT_TRUE(rig.own());
+            }
+            EXPECT_EQ(rig.topics.jobs.size(), 40U);
+            EXPECT_EQ(rig.rows(rig.topics.last.output_file), expected);
+            EXPECT_THAT(rig.rows(rig.topics.last.error_file), ElementsAre("id-00", "id-10", "id-20", "id-30"));
+            EXPECT_EQ(rig.topics.last.succeeded, 36);
+            EXPECT_EQ(rig.topics.files.size(), 2U);
+        }
+    }
+}
+
+TEST(BatchRun, AWrongLineFailsTheBatchBeforeAnyIsSent) {
+    BatchRig rig;
+    rig.create(line("a") + "\n\nnot json\n[1]\n" + line("") + "\n" + line("a") + "\n" +
+                   R"({"custom_id":"b","method":"GET","url":"/v1/completions","body":{}})" + "\n" +
+                   R"({"custom_id":"c","method":"POST","url":"/v1/embeddings","body":{}})" + "\n" +
+                   R"({"custom_id":"d","method":"POST","url":"/v1/completions"})" + "\n" + line("e", R"("model":"news")") + "\n",
+               {{"base", "mail"}});
+    ASSERT_TRUE(rig.own());
+    EXPECT_EQ(rig.state(), "failed");
+    EXPECT_THAT(rig.faults(),
+                ElementsAre("3 invalid_json -", "4 invalid_json -", "5 invalid_custom_id custom_id", "6 duplicate_custom_id custom_id",
+                            "7 invalid_value method", "8 unsupported_url url", "9 missing_field body", "10 permission_denied body.model"));
+    EXPECT_THAT(rig.topics.jobs, IsEmpty());
+    EXPECT_FALSE(rig.topics.last.output_file || rig.topics.last.error_file);
+}
+
+TEST(BatchRun, AFileWithoutLinesOrWithTooManyOrTooLongOnesFailsTheBatch) {
+    const auto fault = [](const std::string& input) {
+        BatchRig rig;
+        rig.options.line_bytes_max = 200;
+        rig.create(input);
+        EXPECT_TRUE(rig.own());
+        EXPECT_EQ(rig.state(), "failed");
+        return rig.faults();
+    };
+    EXPECT_THAT(fault(" \n\n"), ElementsAre("0 empty_file -"));
+    EXPECT_THAT(fault(lines(61)), ElementsAre("61 too_many_lines -"));
+    EXPECT_THAT(fault(line("a") + "\n" + line("b", std::string(300, ' '))), ElementsAre("2 payload_too_large -"));
+    EXPECT_THAT(fault(line("a") + "\n" + std::string(200'000, 'x')), ElementsAre("2 payload_too_large -"));
+    std::string many;
+    for (int i = 0; i < 200; ++i) many += "x\n";
+    EXPECT_EQ(fault(many).size(), 60U + 1U) << "too many lines are not all reported";
+    BatchRig rig;
+    rig.create("x");
+    rig.store.at_write = [] {};
+    rig.store.remove(input_id);
+    EXPECT_TRUE(rig.own());
+    EXPECT_THAT(rig.faults(), ElementsAre("0 file_not_found -"));
+}
+
+TEST(BatchRun, ACancelledBatchKeepsTheResultsThatItHas) {
+    BatchRig rig;
+    rig.create(lines(40));
+    rig.topics.writes_left = 8;
+    ASSERT_FALSE(rig.own());
+    const std::size_t sent = rig.topics.jobs.size();
+    rig.topics.writes_left = -1;
+    rig.is_cancelled = true;
+    rig.works = false;  // no worker says anything any more
+    ASSERT_TRUE(rig.own());
+    EXPECT_EQ(rig.state(), "cancelled");
+    EXPECT_EQ(rig.topics.jobs.size(), sent) << "nothing is sent after the cancel";
+    EXPECT_THAT(rig.topics.stopped, ElementsAre(rig.topics.last.id));
+    const auto errors = rig.rows(rig.topics.last.error_file);
+    EXPECT_EQ(rig.rows(rig.topics.last.output_file).size() + errors.size(), 40U);
+    EXPECT_EQ(errors.back(), "id-39 batch_cancelled");
+    EXPECT_GE(rig.now - 1'000'000, 600) << "lines that run may end";
+}
+
+TEST(BatchRun, ABatchThatIsCancelledBeforeItBeginsHasNoFiles) {
+    BatchRig rig;
+    rig.create(lines(3));
+    rig.is_cancelled = true;
+    ASSERT_TRUE(rig.own());
+    EXPECT_EQ(rig.state(), "cancelled");
+    EXPECT_THAT(rig.topics.jobs, IsEmpty());
+    EXPECT_THAT(rig.topics.files, IsEmpty());
+}
+
+TEST(BatchRun, AfterADayUnfinishedLinesAreErrors) {
+    BatchRig rig;
+    rig.create(lines(40));
+    rig.topics.writes_left = 8;
+    ASSERT_FALSE(rig.own());
+    rig.topics.writes_left = -1;
+    rig.works = false;
+    rig.now = rig.topics.last.expires;
+    ASSERT_TRUE(rig.own());
+    EXPECT_EQ(rig.state(), "expired");
+    const auto errors = rig.rows(rig.topics.last.error_file);
+    EXPECT_EQ(rig.rows(rig.topics.last.output_file).size() + errors.size(), 40U);
+    EXPECT_EQ(errors.back(), "id-39 batch_expired");
+}
+
+TEST(BatchRun, AResultThatComesTwiceCountsOnce) {
+    BatchRig rig;
+    rig.create(lines(2));
+    rig.begin();
+    const BatchRun::Positions read = {{0, 0}};
+    for (int i = 0; i < 3; ++i) rig.run->step({.now = BatchRun::Time(std::chrono::seconds(rig.now)), .read = read});
+    const std::string result = R"({"id":"r","custom_id":"id-01","response":{"status_code":200,"request_id":"r","body":{}},"error":null})";
+    for (const std::int64_t number : {1, 1, -1, 2, 7}) rig.run->take(number, result);
+    rig.run->take(0, "not a result");
+    EXPECT_EQ(rig.run->record().succeeded, 1);
+    EXPECT_EQ(rig.run->record().failed, 0);
+}
+
+// Pins: an owner whose store was full went on as if its results were stored.
+TEST(BatchRun, AStoreThatFailsIsTriedAgainByTheNextOwner) {
+    BatchRig rig;
+    rig.create(lines(40));
+    rig.store.is_full = true;
+    EXPECT_THROW(rig.own(), std::runtime_error);
+    rig.store.is_full = false;
+    ASSERT_TRUE(rig.own());
+    EXPECT_EQ(rig.rows(rig.topics.last.output_file).size(), 36U);
+    EXPECT_EQ(rig.topics.jobs.size(), 40U);
+}
+
+}  // namespace
+}  // namespace lorry::consumer
