@@ -55,6 +55,7 @@ struct BatchError {
 struct BatchRecord {
     std::string id;
     std::string tenant;
+    std::string key;  // the id of the API key that its jobs count for; empty: none
     std::string input_file;
     Endpoint endpoint = Endpoint::chat_completions;
     std::vector<std::pair<std::string, std::string>> metadata;

@@ -140,6 +140,7 @@ Json describe_batch(const BatchRecord& batch) {
 std::string encode_batch(const BatchRecord& batch) {
     Json object = describe_batch(batch);
     object.set("tenant", repair_utf8(batch.tenant));
+    object.set("key", batch.key);
     object.set("output_file_id", batch.output_file);
     object.set("error_file_id", batch.error_file);
     if (batch.models) {
@@ -164,6 +165,7 @@ Expected<BatchRecord, std::string> parse_batch(std::string_view value) {
     MemberReader reader(*object);
     BatchRecord batch{.id = reader.required_text("id"),
                       .tenant = reader.text("tenant"),
+                      .key = reader.text("key"),
                       .input_file = reader.required_text("input_file_id"),
                       .models = reader.has("models") ? std::optional(reader.texts("models")) : std::nullopt,
                       .created = reader.count("created_at"),

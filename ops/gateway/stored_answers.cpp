@@ -135,7 +135,7 @@ Expected<schema::BatchRecord, schema::JobError> batch_of(const std::string& text
     const auto endpoint = schema::endpoint_at(*url);
     if (!endpoint) return unexpected(schema::invalid("endpoint", fmt::format("there is no endpoint '{}'", schema::shortened(*url))));
     if (*window != "24h") return unexpected(schema::invalid("completion_window", "'completion_window' has to be '24h'"));
-    schema::BatchRecord batch{.id = {}, .tenant = {}, .input_file = *file, .endpoint = *endpoint};
+    schema::BatchRecord batch{.id = {}, .input_file = *file, .endpoint = *endpoint};
     const Json* metadata = body->find("metadata");
     if (metadata == nullptr) return batch;
     if (auto error = read_metadata(*metadata, batch)) return unexpected(*std::move(error));
@@ -156,6 +156,7 @@ HttpAnswer create_batch(consumer::BatchBackend& backend, const Caller& caller, c
         return answer_of(schema::invalid("input_file_id", "the file's purpose is not batch: upload the lines as a file of their own"));
     batch->id = schema::draw_batch_id();
     batch->tenant = caller.tenant;
+    batch->key = caller.id;
     batch->models = caller.scopes.models;
     batch->created = now;
     batch->expires = now + completion_window;

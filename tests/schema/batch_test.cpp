@@ -15,6 +15,7 @@ constexpr const char* batch_id = "batch_0123456789abcdef0123456789abcdef";
 BatchRecord batch_of_all_members() {
     return {.id = batch_id,
             .tenant = "search",
+            .key = "0123456789abcdef",
             .input_file = file_id,
             .endpoint = Endpoint::completions,
             .metadata = {{"job", "nightly"}},
@@ -39,6 +40,8 @@ TEST(BatchRecords, ReadBackAsTheyWereWritten) {
     const auto read = parse_batch(encode_batch(batch));
     ASSERT_TRUE(read) << read.error();
     EXPECT_EQ(encode_batch(*read), encode_batch(batch));
+    EXPECT_EQ(read->tenant, batch.tenant);
+    EXPECT_EQ(read->key, batch.key);
     EXPECT_EQ(read->results_at, batch.results_at);
     EXPECT_EQ(read->parts, batch.parts);
     EXPECT_EQ(read->models, batch.models);
@@ -55,7 +58,7 @@ TEST(BatchRecords, ReadBackAsTheyWereWritten) {
 TEST(BatchRecords, ClientsSeeOpenAisMembersOnly) {
     BatchRecord batch = batch_of_all_members();
     const std::string seen = describe_batch(batch).dump();
-    for (const char* hidden : {"tenant", "owner", "parts", "models", "results_at"}) EXPECT_THAT(seen, Not(HasSubstr(hidden)));
+    for (const char* hidden : {"tenant", "key", "owner", "parts", "models", "results_at"}) EXPECT_THAT(seen, Not(HasSubstr(hidden)));
     EXPECT_THAT(seen, HasSubstr(R"("output_file_id":null)"));
     EXPECT_THAT(seen, HasSubstr(R"("request_counts":{"total":9,"completed":4,"failed":1})"));
     EXPECT_THAT(seen, HasSubstr(R"("errors":{"object":"list","data":[{"code":"c","line":3,"message":"m","param":"p"})"));

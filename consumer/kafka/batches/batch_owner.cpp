@@ -92,6 +92,7 @@ void OwnedPartition::write(const BatchWrite& write) {
         {std::string(line_header), ""},
     };
     if (!batch.tenant.empty()) headers.emplace_back(schema::tenant_header, batch.tenant);
+    if (!batch.key.empty()) headers.emplace_back(schema::api_key_id_header, batch.key);
     const auto first = static_cast<std::int64_t>(std::hash<std::string>()(batch.id) % static_cast<std::size_t>(common_.jobs_partitions));
     for (const BatchLine& line : write.lines) {
         headers[2].second = std::to_string(line.number);
