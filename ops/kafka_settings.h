@@ -6,7 +6,7 @@
 #include "consumer/kafka/config.h"
 #include "ops/settings.h"
 #include "schema/job.h"
-#include "schema/store.h"
+#include "schema/store/store.h"
 #include "schema/topics.h"
 
 namespace CLI {

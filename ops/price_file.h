@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "ops/settings.h"
-#include "schema/usage_report.h"
+#include "schema/store/usage_report.h"
 
 namespace lorry::ops {
 

@@ -17,7 +17,7 @@
 #include "ops/paths.h"
 #include "ops/units.h"
 #include "schema/codec.h"
-#include "schema/store.h"
+#include "schema/store/store.h"
 
 namespace lorry::ops {
 namespace {

@@ -12,7 +12,7 @@
 #include "ops/progress_bar.h"
 #include "ops/units.h"
 #include "schema/codec_error.h"
-#include "schema/store.h"
+#include "schema/store/store.h"
 
 namespace lorry::ops {
 namespace {

@@ -10,8 +10,8 @@
 #include "ops/kafka_settings.h"
 #include "ops/price_file.h"
 #include "ops/units.h"
-#include "schema/store.h"
-#include "schema/usage_report.h"
+#include "schema/store/store.h"
+#include "schema/store/usage_report.h"
 
 namespace lorry::ops {
 namespace {

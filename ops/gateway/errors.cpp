@@ -30,9 +30,10 @@ constexpr std::array rows = {
     GatewayError{404, "unknown_url", wrong, "There is nothing at this url. Use one of those that the message names."},
     GatewayError{404, "file_not_found", wrong, "The caller's tenant has no file of this id."},
     GatewayError{404, "batch_not_found", wrong, "The caller's tenant has no batch of this id."},
-    GatewayError{404, "not_kept", wrong,
-                 "`lorry up` keeps nothing, and `lorry serve` keeps files, batches and usage if settings say where. The message names what it "
-                 "takes."},
+    GatewayError{
+        404, "not_kept", wrong,
+        "`lorry up` keeps nothing, and `lorry serve` keeps files, batches and usage if settings say where. The message names what it "
+        "takes."},
     GatewayError{405, "method_not_allowed", wrong, "The url takes another method; the field `Allow` names it."},
     GatewayError{409, "cancelled", wrong, "The call was cancelled by somebody else. Send it again if it is still wanted."},
     GatewayError{409, "file_in_use", wrong, "A batch that has not ended reads the file. Cancel the batch, or wait for its end."},

@@ -44,8 +44,8 @@ public:
         std::function<std::vector<std::string>()> adapters;
         std::function<HttpAnswer()> health;
         std::function<HttpAnswer()> metrics;
-        UsagePages::Options usage = {};                                                   // for /v1/usage
-        const consumer::DailyTokens* daily_tokens = nullptr;                              // for limits of a day; it outlives the gateway
+        UsagePages::Options usage = {};                       // for /v1/usage
+        const consumer::DailyTokens* daily_tokens = nullptr;  // for limits of a day; it outlives the gateway
         // Files and batches; nullopt: their urls answer that they are not kept here.
         std::optional<StoredRequests::Backends> stored = {};
         std::function<void(const RequestReport&)> on_request = {};                        // on the network's thread; may be empty

@@ -40,8 +40,7 @@ struct ListRules {
 constexpr ListRules file_rules{10'000, 10'000, true, schema::is_file_id};
 constexpr ListRules batch_rules{20, 100, false, schema::is_batch_id};
 
-Expected<consumer::ListQuery, HttpAnswer> list_query_of(const Caller& caller, const Query& parameters,
-                                                   const ListRules& rules) {
+Expected<consumer::ListQuery, HttpAnswer> list_query_of(const Caller& caller, const Query& parameters, const ListRules& rules) {
     consumer::ListQuery query{.tenant = caller.tenant, .after = std::nullopt, .limit = rules.limit_default};
     const auto refuse = [](const std::string& name, const std::string& value, const std::string& allowed) {
         return unexpected(

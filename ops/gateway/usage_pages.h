@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ops/http/server.h"
-#include "schema/usage.h"
-#include "schema/usage_report.h"
+#include "schema/store/usage.h"
+#include "schema/store/usage_report.h"
 
 namespace lorry::ops {
 

@@ -7,7 +7,7 @@
 
 #include "consumer/kafka/follow/ledger.h"
 #include "consumer/kafka/reader.h"
-#include "schema/store.h"
+#include "schema/store/store.h"
 #include "tests/faults/kafka_probe.h"
 
 namespace lorry::faults {

@@ -2,7 +2,7 @@
 #include <stdexcept>
 
 #include "schema/codec.h"
-#include "schema/store.h"
+#include "schema/store/store.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/support/temp_folder.h"
 

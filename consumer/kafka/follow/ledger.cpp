@@ -16,7 +16,7 @@
 #include "consumer/log.h"
 #include "schema/codec.h"
 #include "schema/file_lease.h"
-#include "schema/store.h"
+#include "schema/store/store.h"
 
 namespace lorry::consumer {
 

@@ -13,7 +13,7 @@
 #include "consumer/kafka/follow/ledger.h"
 #include "consumer/kafka/group_offsets.h"
 #include "consumer/kafka/takeover.h"
-#include "schema/store.h"
+#include "schema/store/store.h"
 #include "tests/support/labels.h"
 #include "tests/support/real_kafka.h"
 

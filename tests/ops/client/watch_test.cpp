@@ -7,7 +7,7 @@
 
 #include "ops/client/chunk_printer.h"
 #include "ops/progress_bar.h"
-#include "schema/store.h"
+#include "schema/store/store.h"
 #include "tests/ops/client/fixture.h"
 #include "tests/support/labels.h"
 #include "tests/support/real_broker.h"

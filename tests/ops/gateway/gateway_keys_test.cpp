@@ -293,9 +293,10 @@ TEST(GatewayKeys, ATenantSeesItsOwnUsageAndAnAdministratorThatOfAll) {
               "model,tenant,jobs,prompt_tokens,completion_tokens,cached_tokens,cost,currency\r\n"
               "mail,mails,2,100000,50000,10000,0.600000,EUR\r\nmail,search,2,100000,50000,10000,0.600000,EUR\r\n");
     EXPECT_THAT(csv.header, HasSubstr("Content-Type: text/csv"));
-    for (const auto& [query, wrong] : {std::pair("since=yesterday", "a day in UTC"), std::pair("by=colour", "there is no column 'colour'"),
-                                       std::pair("format=xml", "json or csv"), std::pair("from=2026-11-01", "no field 'from'"),
-                                       std::pair("by=%ZZ", "query has a broken escape"), std::pair("by=day&by=key", "names a field twice")}) {
+    for (const auto& [query, wrong] :
+         {std::pair("since=yesterday", "a day in UTC"), std::pair("by=colour", "there is no column 'colour'"),
+          std::pair("format=xml", "json or csv"), std::pair("from=2026-11-01", "no field 'from'"),
+          std::pair("by=%ZZ", "query has a broken escape"), std::pair("by=day&by=key", "names a field twice")}) {
         const HttpReply reply = rig.ask(get(fmt::format("/v1/usage?{}", query), bearer(1)));
         EXPECT_EQ(code_of(reply), "400 bad_request");
         EXPECT_THAT(reply.body, HasSubstr(wrong));

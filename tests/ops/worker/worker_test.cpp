@@ -19,7 +19,7 @@
 #include "ops/pipeline_setup.h"
 #include "ops/worker/health_server.h"
 #include "ops/worker/worker_observer.h"
-#include "schema/store.h"
+#include "schema/store/store.h"
 #include "schema/topics.h"
 #include "tests/support/http_client.h"
 #include "tests/support/program.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <random>
 
-#include "schema/store.h"
+#include "schema/store/store.h"
 #include "tests/support/kafka_fixture.h"
 
 namespace lorry::consumer {

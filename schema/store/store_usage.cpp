@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "schema/store_handle.h"
-#include "schema/usage.h"
+#include "schema/store/store_handle.h"
+#include "schema/store/usage.h"
 
 namespace lorry::schema {
 namespace {

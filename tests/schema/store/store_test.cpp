@@ -1,5 +1,5 @@
 // The ledger's file: reads return what was applied, in any order, by several processes, through crashes and damage.
-#include "schema/store.h"
+#include "schema/store/store.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "schema/codec.h"
-#include "schema/store_sqlite.h"
+#include "schema/store/store_sqlite.h"
 
 namespace lorry::schema {
 namespace {

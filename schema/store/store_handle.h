@@ -3,8 +3,8 @@
 
 #include "schema/check.h"
 #include "schema/file_lease.h"
-#include "schema/store.h"
-#include "schema/store_sqlite.h"
+#include "schema/store/store.h"
+#include "schema/store/store_sqlite.h"
 
 namespace lorry::schema {
 

@@ -13,7 +13,7 @@
 
 #include "schema/check.h"
 #include "schema/json.h"
-#include "schema/usage.h"
+#include "schema/store/usage.h"
 
 namespace lorry::schema {
 

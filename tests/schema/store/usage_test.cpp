@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-#include "schema/store.h"
+#include "schema/store/store.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::schema {

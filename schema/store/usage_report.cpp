@@ -1,5 +1,5 @@
 // Groups usage, and writes it.
-#include "schema/usage_report.h"
+#include "schema/store/usage_report.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // The ledger's tables and their migrations. Called by Store::open.
 #pragma once
 
-#include "schema/store_sqlite.h"
+#include "schema/store/store_sqlite.h"
 
 namespace lorry::schema {
 

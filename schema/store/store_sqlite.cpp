@@ -1,5 +1,5 @@
 // Calls SQLite: handles, binding, and errors that say what to do.
-#include "schema/store_sqlite.h"
+#include "schema/store/store_sqlite.h"
 
 #include <fmt/format.h>
 #include <sqlite3.h>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "schema/completion.h"
-#include "schema/usage.h"
+#include "schema/store/usage.h"
 
 namespace lorry::schema {
 

@@ -1,5 +1,5 @@
 // Usage as people and programs read it: groups, costs, and each form.
-#include "schema/usage_report.h"
+#include "schema/store/usage_report.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

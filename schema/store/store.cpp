@@ -1,11 +1,11 @@
 // Opens and writes a Store. Every change is one transaction.
-#include "schema/store.h"
+#include "schema/store/store.h"
 
 #include <fmt/format.h>
 #include <stdexcept>
 
-#include "schema/store_handle.h"
-#include "schema/store_schema.h"
+#include "schema/store/store_handle.h"
+#include "schema/store/store_schema.h"
 #include "schema/topics.h"
 
 namespace lorry::schema {

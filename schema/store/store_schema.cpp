@@ -1,5 +1,5 @@
 // Migrations: step i brings PRAGMA user_version from i to i + 1. Released steps are never changed; new ones are added.
-#include "schema/store_schema.h"
+#include "schema/store/store_schema.h"
 
 #include <fmt/format.h>
 #include <iterator>

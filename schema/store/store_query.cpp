@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "schema/codec_error.h"
-#include "schema/store_handle.h"
+#include "schema/store/store_handle.h"
 
 namespace lorry::schema {
 namespace {
