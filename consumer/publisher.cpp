@@ -98,6 +98,10 @@ void Publisher::publish(JobEnded ended) {
     if (auto error = error_of_answer(reply_, ended)) ended.error = std::move(error);
     schema::Completion completion = completion_of(reply_, ended);
     completion.chunks = end_stream(ended, completion.usage);
+    // Its reader has the text, so that it counts: about a token for each chunk.
+    if (ended.failure && completion.chunks.value_or(0) > 0) {
+        completion.usage = {.prompt_tokens = job.plan.prompt_tokens, .completion_tokens = *completion.chunks};
+    }
     observe(ended, completion);
     publish(Outcome{.source = job.source(), .epoch = job.epoch, .record = std::move(completion)});
 }

@@ -201,6 +201,29 @@ TEST(Pipeline, EndsExpiredAndCancelledJobsWithTheirBatchErrors) {
     EXPECT_EQ(ending(rig.sink.completion(2)), "200");
 }
 
+// Pins: whoever left a stream before its end had used nothing, so that limits of a day did not hold.
+TEST(Pipeline, AStreamThatIsCancelledCountsForWhatWasSentOfIt) {
+    Rig rig;
+    rig.source.add(job("left", R"(,"max_tokens":190,"stream":true)"));
+    rig.source.add(job("unread", R"(,"max_tokens":190)"));
+    bool first = true;
+    rig.observer.at_step = [&](const engine::EngineStats& stats) {
+        if (stats.drawn_tokens < 40 || !std::exchange(first, false)) return;
+        rig.cancels.cancel("left");
+        rig.cancels.cancel("unread");
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until they are looked at
+    };
+    rig.run();
+    for (int i = 0; i < 2; ++i) {
+        const schema::Completion& ended = rig.sink.completion(i);
+        EXPECT_EQ(ending(ended), "batch_cancelled");
+        const bool is_stream = ended.custom_id == "left";
+        EXPECT_EQ(ended.usage.prompt_tokens > 0, is_stream);
+        EXPECT_EQ(ended.usage.completion_tokens, ended.chunks.value_or(0));
+        EXPECT_EQ(ended.usage.completion_tokens > 5, is_stream);
+    }
+}
+
 // Both happen while the job runs: the engine drops it, and the jobs beside it go on.
 TEST(Pipeline, EndsARunningJobWhenItIsCancelledOrItsDeadlinePasses) {
     Rig rig;
