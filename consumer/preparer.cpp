@@ -477,7 +477,11 @@ PreparedJob Preparer::expand(TokenizedJob tokenized, bool large) const {
     const engine::SharedDrawing drawing = drawing_of(tokenized);
     PreparedJob prepared{.plan = std::move(tokenized.plan)};
     ReplyPlan& plan = prepared.plan;
-    Request common{.prefix_scope = prefix_scope_of(plan.job), .drawing = drawing, .priority = plan.job.priority, .large = large};
+    Request common{.prefix_scope = prefix_scope_of(plan.job),
+                   .drawing = drawing,
+                   .priority = plan.job.priority,
+                   .tenant = plan.job.tenant,
+                   .large = large};
     if (plan.model.kind == ModelName::Kind::adapter) {
         common.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder};
     }

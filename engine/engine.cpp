@@ -15,6 +15,7 @@
 #include "engine/shared_prefix.h"
 #include "engine/step_cost.h"
 #include "engine/step_memory.h"
+#include "engine/tenant_turns.h"
 #include "engine/waiting_queue.h"
 #include "schema/check.h"
 
@@ -148,7 +149,7 @@ struct Engine::Implementation {
     std::unordered_map<RequestId, Sequence> sequences;  // all unfinished; nodes do not move
     std::vector<RequestId> complete_at_submit;          // there is nothing to compute for them
     std::set<RequestId> forks_waiting;                  // those that hold blocks
-    std::uint64_t arrivals = 0;
+    TenantTurns tenants;
 
     Plan next_plan;
     std::vector<Batch> batches;  // one for each step that may be queued, used in turn
@@ -328,6 +329,7 @@ void Engine::Implementation::launch(const Plan& plan, StepOutput& output) {
 // Moves a sequence from the waiting queue to the running set.
 void Engine::Implementation::start(Sequence& sequence, const SharedPrefix& prefix, StepOutput& output) {
     waiting.start(sequence.id());
+    tenants.start(sequence.arrival);
     forks_waiting.erase(sequence.id());
     running.start(sequence, prefix);
     const std::int64_t of_prompt = std::min(sequence.computed, sequence.prompt_tokens());
@@ -461,8 +463,8 @@ void Engine::Implementation::submit(Request request) {
     const auto rope_length = model.rope_length(prompt_tokens, tokens_max);
     const BlockHash root = root_hash(adapter, request.prefix_scope, rope_length.value_or(0));
     const TextRows text_rows = text_rows_of(request, model.config());
-    const auto [place, fresh] =
-        sequences.try_emplace(id, std::move(request), arrivals++, root, tokenizer, text_rows, options.force_together);
+    const std::uint64_t turn = tenants.arrive(request.tenant, prompt_tokens + std::min(request.max_tokens, expected_output_max));
+    const auto [place, fresh] = sequences.try_emplace(id, std::move(request), turn, root, tokenizer, text_rows, options.force_together);
     CHECK(fresh, "request ids are unique");
     Sequence& sequence = place->second;
     sequence.rope_length = rope_length;

@@ -19,7 +19,7 @@ struct WaitingEntry {
     RequestId id = 0;
     std::string adapter;        // content hash; empty: base
     std::int32_t priority = 0;  // lower first
-    std::uint64_t arrival = 0;  // order of submission; a preempted request keeps its own
+    std::uint64_t arrival = 0;  // a turn (tenant_turns.h); a preempted request keeps its own
     std::int64_t cost = 0;      // tokens that it may compute, for fairness
     bool large = false;         // of a large job
     bool is_call = false;       // others yield to it
