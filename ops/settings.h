@@ -291,6 +291,56 @@ public:
              .help = "serve whoever reaches the gateway, without keys",
              .more = "For development: `lorry serve` then listens on this machine alone. Otherwise callers need keys (`lorry keys`)."});
 
+    std::string tls_cert = row(&Settings::tls_cert, "",
+                               {.key = "tls_cert",
+                                .scope = SettingScope::gateway,
+                                .value = "FILE",
+                                .help = "the certificate with which the gateway speaks HTTPS, in PEM format, with its chain",
+                                .more = "Needs `tls_key`. Both files are read again when they change. Without them the gateway speaks "
+                                        "HTTP."});
+    std::string tls_key = row(&Settings::tls_key, "",
+                              {.key = "tls_key",
+                               .scope = SettingScope::gateway,
+                               .value = "FILE",
+                               .help = "the key of that certificate, in PEM format without a password",
+                               .more = "A key that every user of the machine may read is refused."});
+    std::string jwt_keys = row(&Settings::jwt_keys, "",
+                               {.key = "jwt_keys",
+                                .scope = SettingScope::gateway,
+                                .value = "FILE",
+                                .help = "the keys that sign JSON Web Tokens, as a JWKS; callers with such a token need no API key",
+                                .more = "Needs `jwt_issuer` and `jwt_audience`. Algorithms are RS256, ES256 and HS256. The file is read "
+                                        "again when it changes."});
+    std::string jwt_issuer = row(&Settings::jwt_issuer, "",
+                                 {.key = "jwt_issuer",
+                                  .scope = SettingScope::gateway,
+                                  .value = "TEXT",
+                                  .help = "who makes the tokens: their claim `iss` has to be this"});
+    std::string jwt_audience = row(&Settings::jwt_audience, "",
+                                   {.key = "jwt_audience",
+                                    .scope = SettingScope::gateway,
+                                    .value = "TEXT",
+                                    .help = "for whom tokens are made: their claim `aud` has to be this, or have it"});
+    std::string jwt_tenant_claim = row(
+        &Settings::jwt_tenant_claim, "sub",
+        {.key = "jwt_tenant_claim", .scope = SettingScope::gateway, .value = "NAME", .help = "the claim of a token that is its tenant"});
+    std::string jwt_scope_claim = row(&Settings::jwt_scope_claim, "scope",
+                                      {.key = "jwt_scope_claim",
+                                       .scope = SettingScope::gateway,
+                                       .value = "NAME",
+                                       .help = "the claim of a token that says what its caller may do",
+                                       .more = "Its words are those that begin with `lorry:`; docs/serve.md lists them."});
+    std::string trusted_header = row(&Settings::trusted_header, "",
+                                     {.key = "trusted_header",
+                                      .scope = SettingScope::gateway,
+                                      .value = "NAME",
+                                      .help = "the field in which a reverse proxy says who the caller is; it is the tenant",
+                                      .more = "Needs `trusted_proxies`. From all other addresses the field counts for nothing."});
+    std::string trusted_proxies = row(&Settings::trusted_proxies, "",
+                                      {.key = "trusted_proxies",
+                                       .scope = SettingScope::gateway,
+                                       .value = "ADDRESSES",
+                                       .help = "the addresses of those proxies, such as 10.0.0.0/8,::1"});
     std::int64_t gateways = row(&Settings::gateways, 1,
                                 {.key = "gateways",
                                  .scope = SettingScope::gateway,

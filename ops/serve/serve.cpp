@@ -13,17 +13,16 @@
 #include "consumer/kafka/batches/batch_topics.h"
 #include "consumer/kafka/calls/kafka_calls.h"
 #include "consumer/kafka/follow/adapter_topic.h"
-#include "consumer/kafka/follow/key_topic.h"
 #include "consumer/kafka/follow/ledger.h"
-#include "consumer/kafka/follow/status_topic.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
 #include "ops/event_log.h"
-#include "ops/gateway/key_authenticator.h"
+#include "ops/http/tls.h"
 #include "ops/kafka_settings.h"
 #include "ops/metrics.h"
 #include "ops/price_file.h"
+#include "ops/serve/callers.h"
 #include "ops/serve/gateway_setup.h"
 #include "ops/signals.h"
 #include "ops/units.h"
@@ -33,7 +32,7 @@ namespace {
 
 // Brokers may be away for long: calls are refused meanwhile, and taken again afterwards.
 constexpr std::chrono::hours patience{24 * 365};
-constexpr std::chrono::milliseconds check_pause{200};  // between two looks for a failure
+constexpr std::chrono::milliseconds check_pause{200};  // between two looks for a failure, and for files that changed
 constexpr std::chrono::seconds closing_patience{45};   // after the drain
 
 std::string base_name_to_serve(const Settings& settings) {
@@ -46,6 +45,7 @@ HostAndPort where_to_listen(const Settings& settings) {
     const auto where = parse_host_and_port(settings.listen);
     if (!where) throw UsageError(fmt::format("--listen {}: write HOST:PORT", settings.listen));
     if (!settings.insecure_no_keys) return *where;
+    check_nobody_is_known(settings);
     constexpr std::array own = {"127.0.0.1", "::1", "localhost"};
     if (std::ranges::find(own, where->host) == own.end()) {
         throw UsageError(fmt::format(
@@ -55,33 +55,24 @@ HostAndPort where_to_listen(const Settings& settings) {
     return *where;
 }
 
-// The keys by which callers are known, and the check of them; none with `insecure_no_keys`.
-class Keys {
-public:
-    // Throws like KafkaError where the topics cannot be read, and UsageError if there is no key at all.
-    Keys(const consumer::KafkaConfig& kafka, const schema::Topics& topics, consumer::Clock::time_point deadline)
-        : topic_(kafka, topics.keys()), used_(kafka, topics.status()) {
-        topic_.wait_until_read(deadline);
-        if (topic_.counters().known == 0) {
-            throw UsageError(
-                fmt::format("the topic {} has no keys, so nobody could call: make one with `lorry keys create`, or "
-                            "--insecure-no-keys true serves this machine alone",
-                            topics.keys()));
-        }
-    }
-    void check() const {
-        topic_.check();
-        used_.check();
-    }
-    const consumer::DailyTokens& daily_tokens() const { return used_; }
-    const Authenticator& authenticator() const { return authenticator_; }
-    std::size_t count() const { return topic_.counters().known; }
+// nullptr: without TLS.
+std::unique_ptr<TlsIdentity> tls_of(const Settings& settings) {
+    if (settings.tls_cert.empty() != settings.tls_key.empty())
+        throw UsageError("TLS takes a certificate and its key: pass both --tls-cert and --tls-key, or neither");
+    if (settings.tls_cert.empty()) return nullptr;
+    return std::make_unique<TlsIdentity>(TlsFiles{.certificate = settings.tls_cert, .key = settings.tls_key});
+}
 
-private:
-    consumer::KeyTopic topic_;
-    consumer::StatusTopic used_;
-    KeyAuthenticator authenticator_{topic_, now};
-};
+std::string expiry_of(const TlsIdentity& tls) { return show_time(std::chrono::floor<std::chrono::milliseconds>(tls.expires())); }
+
+// Takes a certificate that was renewed. One that cannot be used is no reason to end: clients are served with the former.
+void renew(TlsIdentity& tls) {
+    try {
+        if (tls.refresh()) log_event("certificate_renewed", {{"expires", expiry_of(tls)}});
+    } catch (const std::runtime_error& error) {
+        log_warning("certificate_not_renewed", {{"why", error.what()}});
+    }
+}
 
 // The ledger of `usage_ledger`.
 class UsageLedger {
@@ -163,8 +154,9 @@ private:
     struct Served {
         const consumer::KafkaCalls& calls;
         const consumer::AdapterTopic& adapters;
-        const std::optional<Keys>& keys;
+        std::optional<Callers>& callers;
         const std::optional<Batches>& batches;
+        TlsIdentity* tls;
     };
     void wait_for_end(SignalWatcher& signals, const Settings& settings, const Served& served);
 
@@ -194,8 +186,9 @@ void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings
     while (!changed_.wait_for(lock, check_pause, [&] { return is_draining_.load(); })) {
         if (const auto failure = served.calls.failure()) throw std::runtime_error(*failure);
         served.adapters.check();
-        if (served.keys) served.keys->check();
         if (served.batches) served.batches->check();
+        if (served.callers) served.callers->check();
+        if (served.tls != nullptr) renew(*served.tls);
     }
 }
 
@@ -204,6 +197,7 @@ ExitCode ServeCommand::run() {
     const Settings settings = configuration_.load();
     const HostAndPort where = where_to_listen(settings);
     const std::string base_name = base_name_to_serve(settings);
+    const std::unique_ptr<TlsIdentity> tls = tls_of(settings);
     consumer::KafkaConfig kafka = kafka_config_of(settings);
     kafka.deadline_later = patience;
     const schema::Topics topics = topics_of(settings);
@@ -212,8 +206,9 @@ ExitCode ServeCommand::run() {
     Metrics metrics(program_version(), 0);
     const consumer::Clock::time_point deadline = consumer::Clock::now() + settings.deadline_start;
     const std::optional<schema::Prices> prices = prices_of(settings);
-    std::optional<Keys> keys;
-    if (!settings.insecure_no_keys) keys.emplace(kafka, topics, deadline);
+    std::optional<Callers> callers;
+    if (!settings.insecure_no_keys)
+        callers.emplace(Callers::Options{.settings = settings, .kafka = kafka, .topics = topics, .deadline = deadline});
     std::optional<UsageLedger> usage;
     UsagePages::Options usage_pages{.prices = prices};
     if (!settings.usage_ledger.empty()) {
@@ -234,8 +229,9 @@ ExitCode ServeCommand::run() {
                 .port = where.port,
                 .base_name = base_name,
                 .created = seconds_now(),
-                .authenticator = keys ? &keys->authenticator() : nullptr,
+                .authenticator = callers ? &callers->authenticator() : nullptr,
                 .limits = http_limits_of(settings),
+                .tls = tls.get(),
                 .adapters = [&] { return adapters.names(); },
                 .health = [&] { return health(calls); },
                 .metrics =
@@ -245,7 +241,7 @@ ExitCode ServeCommand::run() {
                         return HttpAnswer{.type = Metrics::content_type, .body = metrics.text(sources)};
                     },
                 .usage = usage_pages,
-                .daily_tokens = keys ? &keys->daily_tokens() : nullptr,
+                .daily_tokens = callers ? &callers->daily_tokens() : nullptr,
                 .stored = batches ? std::optional(batches->backends()) : std::nullopt,
                 .on_request =
                     [&](const RequestReport& report) {
@@ -255,15 +251,16 @@ ExitCode ServeCommand::run() {
                calls, "--listen");
     const Closing closing(calls);
     gateway->set_share(1.0 / static_cast<double>(settings.gateways));
-    log_event("gateway_started", {{"address", fmt::format("http://{}:{}/v1", where.host, gateway->port())},
+    log_event("gateway_started", {{"address", fmt::format("{}://{}:{}/v1", tls ? "https" : "http", where.host, gateway->port())},
                                   {"port", gateway->port()},
                                   {"brokers", kafka.brokers},
                                   {"prefix", topics.prefix},
                                   {"base", base_name},
                                   {"adapters", static_cast<std::int64_t>(adapters.counters().known)},
                                   {"files", settings.files},
-                                  {"keys", keys ? show_count(static_cast<std::int64_t>(keys->count())) : "none: for this machine alone"}});
-    wait_for_end(signals, settings, {.calls = calls, .adapters = adapters, .keys = keys, .batches = batches});
+                                  {"keys", callers ? callers->describe() : "none: for this machine alone"},
+                                  {"certificate_expires", tls ? expiry_of(*tls) : "no TLS"}});
+    wait_for_end(signals, settings, {.calls = calls, .adapters = adapters, .callers = callers, .batches = batches, .tls = tls.get()});
     if (batches) batches->close();
     calls.close(settings.drain_timeout);
     log_event("gateway_stopped", {{"calls", calls.stats().sent}});

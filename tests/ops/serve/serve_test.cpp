@@ -6,7 +6,9 @@
 #include "tests/ops/client/fixture.h"
 #include "tests/support/kafka_fixture.h"
 #include "tests/support/served.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/tls_client.h"
 
 namespace lorry::ops {
 namespace {
@@ -36,6 +38,31 @@ TEST(Serve, RefusesSettingsThatItCannotUse) {
     EXPECT_THAT(serve({"--base-name", "tiny", "--brokers", "localhost:1", "--listen", "localhost:70000"}), HasSubstr("write HOST:PORT"));
     EXPECT_THAT(serve({"--brokers", "localhost:1"}), HasSubstr("--base-name"));
     EXPECT_THAT(serve({"--base-name", "tiny"}), HasSubstr("brokers"));
+}
+
+TEST(Serve, RefusesSettingsOfCallersThatDoNotFitTogether) {
+    const tests::TempFolder folder;
+    const tests::CertificateAuthority authority(folder.path());
+    const auto expired = authority.issue({.name = "expired", .begins = -2h, .ends = -1h});
+    for (const auto& [flags, code, why] : std::vector<std::tuple<std::vector<std::string>, int, std::string>>{
+             {{"--tls-cert", "a.pem"}, 2, "both --tls-cert and --tls-key"},
+             {{"--tls-key", "a.pem"}, 2, "both --tls-cert and --tls-key"},
+             {{"--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"}, 1, "nowhere.pem: the certificate cannot be read"},
+             {{"--tls-cert", expired.certificate, "--tls-key", expired.key}, 1, "the certificate expired on"},
+             {{"--jwt-keys", "keys.json", "--jwt-issuer", "a"}, 2, "--jwt-audience is missing"},
+             {{"--jwt-issuer", "a"}, 2, "--jwt-issuer is given without --jwt-keys"},
+             {{"--jwt-keys", "keys.json", "--jwt-issuer", "a", "--jwt-audience", "b"}, 1, "keys.json: the keys cannot be read"},
+             {{"--trusted-header", "X-User"}, 2, "both --trusted-header and --trusted-proxies"},
+             {{"--trusted-header", "X-User", "--trusted-proxies", "proxy"}, 2, "--trusted-proxies: 'proxy' is no IP address"},
+             {{"--trusted-header", "X-User", "--trusted-proxies", "::1", "--insecure-no-keys", "true"}, 2, "leave it out"},
+         }) {
+        // Processes of their own: some start the log, which a process does once.
+        std::vector<std::string> command = {LORRY_PROGRAM, "serve", "--base-name", "tiny", "--brokers", "localhost:1"};
+        command.insert(command.end(), flags.begin(), flags.end());
+        const tests::ProgramResult done = tests::run_program_of(command);
+        EXPECT_EQ(done.exit_code, code) << flags.front();
+        EXPECT_THAT(done.err, HasSubstr(why)) << flags.front();
+    }
 }
 
 TEST(Serve, EndsWhenNoBrokerAnswers) {
@@ -111,6 +138,38 @@ TEST_F(ServeOverEmbeddedBroker, RefusesToStartWithoutKeysAndServesThoseWhoHaveOn
     EXPECT_EQ(with(key).status, 401);
     const auto ended = gateway.stop();
     EXPECT_THAT(ended.err, AllOf(HasSubstr(R"("tenant":"search")"), HasSubstr(id), testing::Not(HasSubstr(key))));
+}
+
+TEST_F(ServeOverEmbeddedBroker, SpeaksTlsAndTakesTokensAndTrustedProxiesWithoutKeys) {
+    const tests::CertificateAuthority authority(tiny.folder.path());
+    const auto files = authority.issue({.name = "server"});
+    const auto vectors = *schema::Json::parse(tests::read_whole(std::string(LORRY_SOURCE_DIR) + "/tests/data/jwt/vectors.json"));
+    const std::string keys = (tiny.folder / "keys.json").string();
+    tests::write_text(keys, vectors.find("keys")->dump());
+    Served gateway({"--brokers", config.brokers, "--insecure-no-keys", "false", "--tls-cert", files.certificate, "--tls-key", files.key,
+                    "--jwt-keys", keys, "--jwt-issuer", "https://issuer.example", "--jwt-audience", "lorry", "--trusted-header",
+                    "X-Remote-Tenant", "--trusted-proxies", "127.0.0.2"});
+    tests::TlsClient client({.port = gateway.port(), .trusted = authority.file()});
+    const auto models = [&](const std::string& field) {
+        client.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\n" + field + "\r\n");
+        return client.receive().value_or(tests::HttpReply{});
+    };
+    EXPECT_EQ(client.get("/healthz").status, 200);
+    EXPECT_EQ(models("Authorization: Bearer " + *vectors.find("tokens")->find("for long")->as_string() + "\r\n").status, 200);
+    tests::TlsClient other({.port = gateway.port(), .trusted = authority.file()});
+    other.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Remote-Tenant: root\r\n\r\n");
+    EXPECT_EQ(other.receive()->status, 401) << "127.0.0.1 is no trusted proxy";
+    tests::write_text(keys, "{}");
+    const auto renewed = authority.issue({.name = "renewed"});
+    std::filesystem::rename(renewed.certificate, files.certificate);
+    std::filesystem::rename(renewed.key, files.key);
+    const auto deadline = consumer::Clock::now() + 60s;
+    const auto serial_number = [&] { return tests::TlsClient({.port = gateway.port(), .trusted = authority.file()}).serial_number(); };
+    while (serial_number() == client.serial_number() && consumer::Clock::now() < deadline) std::this_thread::sleep_for(50ms);
+    EXPECT_NE(serial_number(), client.serial_number());
+    const auto ended = gateway.stop();
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("https://127.0.0.1"), HasSubstr("certificate_renewed"), HasSubstr("token_keys_not_renewed"),
+                                 HasSubstr(R"("tenant":"ada")"), testing::Not(HasSubstr("root"))));
 }
 
 // Pins: clients waited for brokers that were away, and the gateway had to be started again.
