@@ -26,22 +26,27 @@ struct Call {
     std::string tenant;                      // empty: none
     std::string key;                         // the id of the caller's API key; empty: none
     std::vector<schema::Header> trace = {};  // of its request: traceparent and tracestate, if it has them
+    // The id stands for this call of this tenant, whoever sends it again: it should run once. Backends that keep nothing run it each time.
+    bool repeatable = false;
 };
 
 // Why a call is not run.
 struct CallRefusal {
     enum class Kind : std::uint8_t {
-        full,         // too many calls wait or run
-        unavailable,  // nothing can run it at the moment
-        too_large,    // for what it would be sent over, whenever that is tried
+        full,           // too many calls wait or run
+        unavailable,    // nothing can run it at the moment
+        too_large,      // for what it would be sent over, whenever that is tried
+        running,        // a repeatable call of this id has not ended
+        other_content,  // the repeatable call of this id had another url or body
     };
     Kind kind = Kind::full;
     std::chrono::seconds retry_after{1};
 };
 
 struct CallResult {
-    int status = 200;  // HTTP's
-    std::string body;  // JSON: the result's body, or OpenAI's error object
+    int status = 200;                          // HTTP's
+    std::string body;                          // JSON: the result's body, or OpenAI's error object
+    std::optional<schema::Source> place = {};  // of the record that has it, if one has
 };
 using CallEnd = std::variant<CallResult, schema::BatchFailure, CallRefusal>;
 

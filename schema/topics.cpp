@@ -45,6 +45,10 @@ std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& se
                          .replication = replication,
                          .config = {{"cleanup.policy", "compact"}, {"min.insync.replicas", in_sync}, {"max.message.bytes", small_bytes}}};
     };
+    // Of each call the last record, for as long as it is remembered.
+    TopicSpec repeats = compacted(topics.repeats());
+    repeats.config["cleanup.policy"] = "compact,delete";
+    repeats.config["retention.ms"] = one_day;
     // Control messages outlive the jobs that they may cancel; one day more covers clocks that differ.
     const std::string control_retention = milliseconds(settings.retention + std::chrono::hours(24));
     return {
@@ -61,6 +65,7 @@ std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& se
         compacted(topics.keys()),
         compacted(topics.files()),
         compacted(topics.batches(), batch_partitions),
+        repeats,
     };
 }
 
@@ -100,6 +105,7 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     allow(principals.gateway, {"Read", "Describe"}, fmt::format("--group '{}'", topics.gateways()));
     allow(principals.gateway, {"Write", "Describe"},
           fmt::format("--transactional-id '{}/' --resource-pattern-type prefixed", topics.gateways()));
+    allow(principals.gateway, {"Read", "Write", "Describe"}, on({topics.repeats()}));
 
     // A reader counts the jobs of a batch.
     allow(principals.reader, {"Read", "Describe"},

@@ -28,6 +28,8 @@ struct Topics {
     std::string batches() const { return prefix + ".batches"; }
     // The group in which gateways share the partitions of `batches`, and what their transactional ids begin with.
     std::string gateways() const { return prefix + "/gateways"; }
+    // Calls with an Idempotency-Key.
+    std::string repeats() const { return prefix + ".repeats"; }
 
     // The topics whose records are jobs.
     std::vector<std::string> inputs() const { return {jobs(), calls()}; }
@@ -55,7 +57,7 @@ struct TopicSettings {
     std::int64_t job_bytes_max = 16 << 20;
 };
 
-// In this order: jobs, calls, results, chunks, status, dlq, adapters, control, keys, files, batches.
+// In this order: jobs, calls, results, chunks, status, dlq, adapters, control, keys, files, batches, repeats.
 std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& settings);
 
 // The roles, as Kafka principals.

@@ -34,7 +34,7 @@ ROOMS = {
     "consumer/memory": [],
     "consumer/kafka": [],
     "consumer/kafka/batches": ["consumer/batches", "consumer/kafka/follow"],
-    "consumer/kafka/calls": [],
+    "consumer/kafka/calls": ["consumer/kafka/follow"],
     "consumer/kafka/follow": [],
     "ops": [],
     "ops/bench": [],

@@ -12,7 +12,10 @@ Expected<ReadBody, schema::JobError> read_body(const std::string& body) {
     if (parsed && parsed->is_object()) {
         const schema::Json* model = parsed->find("model");
         const std::string* name = model == nullptr ? nullptr : model->as_string();
-        return ReadBody{.text = parsed->dump(), .model = name == nullptr ? std::nullopt : std::optional(*name)};
+        const schema::Json* stream = parsed->find("stream");
+        return ReadBody{.text = parsed->dump(),
+                        .model = name == nullptr ? std::nullopt : std::optional(*name),
+                        .is_stream = stream != nullptr && stream->as_bool().value_or(false)};
     }
     const std::string what = body.empty() ? "is empty" : parsed ? fmt::format("is not an object, but {}", parsed->kind()) : parsed.error();
     return unexpected(schema::JobError{.code = schema::ErrorCode::invalid_json,

@@ -18,6 +18,7 @@ namespace lorry::ops {
 struct ReadBody {
     std::string text;                  // one JSON object without white space around its parts
     std::optional<std::string> model;  // as `text` names it; nullopt: it names none, or not by a string
+    bool is_stream = false;            // it asks for an event stream
 };
 // A body, or why it is none. Any thread.
 Expected<ReadBody, schema::JobError> read_body(const std::string& body);

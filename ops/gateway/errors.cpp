@@ -36,6 +36,8 @@ constexpr std::array rows = {
         "takes."},
     GatewayError{405, "method_not_allowed", wrong, "The url takes another method; the field `Allow` names it."},
     GatewayError{409, "cancelled", wrong, "The call was cancelled by somebody else. Send it again if it is still wanted."},
+    GatewayError{409, "call_running", wrong,
+                 "A call with the same `Idempotency-Key` has not ended. Send it again after the seconds that `Retry-After` gives."},
     GatewayError{409, "file_in_use", wrong, "A batch that has not ended reads the file. Cancel the batch, or wait for its end."},
     GatewayError{409, "batch_has_ended", wrong, "The batch has ended or is about to, so it cannot be cancelled."},
     GatewayError{
@@ -46,6 +48,8 @@ constexpr std::array rows = {
         "The body is not sent as plain JSON, or an upload not as a form. Send `Content-Type: application/json`, or for `/v1/files` "
         "`multipart/form-data` with its boundary, uncompressed."},
     GatewayError{417, "expectation_failed", wrong, "`Expect` has another value than `100-continue`. Leave the field out."},
+    GatewayError{422, "idempotency_key_reused", wrong,
+                 "The `Idempotency-Key` stood for another url or body within the last 24 hours. Use a new key for each call."},
     GatewayError{429, "too_many_calls", "rate_limit_error",
                  "Too many calls wait or run (`calls_max`), or their bodies are too large. Send the call again after the seconds that "
                  "`Retry-After` gives."},

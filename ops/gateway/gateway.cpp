@@ -43,6 +43,11 @@ HttpAnswer answer_of(const consumer::CallRefusal& refusal) {
             return with_retry(gateway_error(429, "too many calls wait or run: send this one again later"), refusal.retry_after);
         case consumer::CallRefusal::Kind::unavailable:
             return with_retry(gateway_error(503, "nothing can run this call at the moment: send it again later"), refusal.retry_after);
+        case consumer::CallRefusal::Kind::running:
+            return with_retry(gateway_error("call_running", "a call with this Idempotency-Key is running: send it again later"),
+                              refusal.retry_after);
+        case consumer::CallRefusal::Kind::other_content:
+            return gateway_error("idempotency_key_reused", "this Idempotency-Key stood for another url or body: use a new one");
         case consumer::CallRefusal::Kind::too_large: return gateway_error(413, "the call is larger than the brokers take: send less");
     }
     CHECK(false, "each kind of refusal has an answer");
@@ -79,6 +84,23 @@ std::int64_t tokens_in(std::string_view body) {
     std::int64_t tokens = 0;
     if (place != std::string_view::npos) std::from_chars(body.data() + place + member.size(), body.data() + body.size(), tokens);
     return std::max<std::int64_t>(0, tokens);
+}
+
+constexpr const char* repeat_field = "idempotency-key";
+constexpr std::size_t repeat_key_bytes_max = 255;
+
+// The same for each call of the tenant with this key, and for no others: neither can be chosen so that they run into each other.
+std::string repeatable_id(const std::string& tenant, const std::string& key) {
+    return "call-" + schema::to_hex(schema::sha256_of(schema::Json::array({tenant, key}).dump())).substr(0, 32);
+}
+
+// draft-ietf-httpapi-idempotency-key-header.
+std::optional<HttpAnswer> find_repeat_fault(const HttpRequest& request) {
+    const std::string* key = request.field(repeat_field);
+    if (key == nullptr) return std::nullopt;
+    const bool is_plain = std::ranges::all_of(*key, [](char letter) { return letter >= ' ' && letter <= '~'; });
+    if (request.count(repeat_field) == 1 && !key->empty() && key->size() <= repeat_key_bytes_max && is_plain) return std::nullopt;
+    return gateway_error(400, fmt::format("send one Idempotency-Key of 1 to {} letters of ASCII", repeat_key_bytes_max));
 }
 
 // What a call that did not end with its result has taken: about four bytes of a prompt are a token, and a chunk is one.
@@ -177,7 +199,7 @@ std::optional<HttpAnswer> Gateway::find_fault_of_body(const HttpRequest& request
     }
     // Forms in browsers cannot send this type to another site unasked.
     if (!is_json(request.field("content-type"))) return gateway_error(415, "send the body as JSON, with Content-Type: application/json");
-    return std::nullopt;
+    return find_repeat_fault(request);
 }
 
 // The sender of the request, who may send such requests.
@@ -220,7 +242,13 @@ void Gateway::handle(HttpRequestId id, HttpRequest request) {
     report.key = caller->id;
     report.tenant = caller->tenant;
     if (const auto* call = std::get_if<CallRoute>(&*route)) {
-        return start_call(id, std::move(report), *std::move(caller), *call, std::move(request));
+        const std::string* key = options_.remembers ? request.field(repeat_field) : nullptr;
+        if (key != nullptr) report.id = repeatable_id(caller->tenant, *key);
+        if (calls_.contains(report.id)) {
+            return answer(id, std::move(report), answer_of(consumer::CallRefusal{.kind = consumer::CallRefusal::Kind::running}));
+        }
+        return start_call(id, std::move(report), {.caller = *std::move(caller), .repeatable = key != nullptr}, *call,
+                          std::move(request));
     }
     if (std::holds_alternative<UsageRoute>(*route)) return start_usage(id, std::move(report), *caller, request);
     if (const auto* file = std::get_if<FileRoute>(&*route)) {
@@ -305,7 +333,8 @@ std::optional<CallLimits::Today> Gateway::today_of(const Caller& caller) const {
     return CallLimits::Today{.used = *used, .left = std::chrono::ceil<std::chrono::seconds>(today + std::chrono::days(1) - now)};
 }
 
-void Gateway::start_call(HttpRequestId request, RequestReport report, Caller caller, const CallRoute& route, HttpRequest sent) {
+void Gateway::start_call(HttpRequestId request, RequestReport report, Sender sender, const CallRoute& route, HttpRequest sent) {
+    Caller& caller = sender.caller;
     const auto now = Clock::now();
     const auto today = today_of(caller);
     if (caller.limits.tokens_per_day && !today) {
@@ -328,21 +357,23 @@ void Gateway::start_call(HttpRequestId request, RequestReport report, Caller cal
     const auto [call, is_new] = calls_.emplace(id, OpenCall{.request = request,
                                                             .report = std::move(report),
                                                             .caller = std::move(caller),
+                                                            .repeatable = sender.repeatable,
                                                             .trace = std::move(trace),
                                                             .tokens_seen = std::ssize(body) / bytes_per_token});
-    CHECK(is_new, "ids of 128 random bits differ");
+    CHECK(is_new, "ids of 128 random bits differ, and those of repeatable calls were looked up");
     call_of_.emplace(request, id);
-    if (body.size() <= quick_body_bytes) return submit(id, url, options_.read_body(body));
-    const bool is_taken = readers_.read(std::move(body), [this, id, url](const BodyReaders::Body& read) {
-        server_.post([this, id, url, read] { submit(id, url, read); });
+    if (body.size() <= quick_body_bytes) return submit(request, url, options_.read_body(body));
+    const bool is_taken = readers_.read(std::move(body), [this, request, url](const BodyReaders::Body& read) {
+        server_.post([this, request, url, read] { submit(request, url, read); });
     });
     if (!is_taken) finish(call, answer_of(consumer::CallRefusal{}));
 }
 
 // The call may have ended while its body was read.
-void Gateway::submit(const std::string& id, const std::string& url, const BodyReaders::Body& body) {
-    const auto call = calls_.find(id);
-    if (call == calls_.end()) return;
+void Gateway::submit(HttpRequestId request, const std::string& url, const BodyReaders::Body& body) {
+    const auto open = call_of_.find(request);
+    if (open == call_of_.end()) return;
+    const auto call = calls_.find(open->second);
     if (!body) return finish(call, answer_of(body.error()));
     const Caller& caller = call->second.caller;
     if (body->model && !schema::allows_model(caller.scopes, *body->model, options_.base_name)) {
@@ -351,8 +382,17 @@ void Gateway::submit(const std::string& id, const std::string& url, const BodyRe
                                                       schema::shortened(*body->model)),
                                           "model"));
     }
-    const auto refused = backend_.submit(
-        {.id = id, .url = url, .body = body->text, .tenant = caller.tenant, .key = caller.id, .trace = call->second.trace}, *this);
+    const bool repeatable = call->second.repeatable;
+    if (repeatable && body->is_stream)
+        return finish(call, gateway_error(400, "a stream cannot be repeated: leave out Idempotency-Key, or stream"));
+    const auto refused = backend_.submit({.id = call->first,
+                                          .url = url,
+                                          .body = body->text,
+                                          .tenant = caller.tenant,
+                                          .key = caller.id,
+                                          .trace = call->second.trace,
+                                          .repeatable = repeatable},
+                                         *this);
     if (refused) finish(call, answer_of(*refused));
 }
 

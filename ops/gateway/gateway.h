@@ -38,6 +38,7 @@ public:
         std::int64_t created = 0;  // of the models, in seconds since the epoch
         // Who may call, and what; it outlives the gateway. nullptr: anyone, and everything.
         const Authenticator* authenticator = nullptr;
+        bool remembers = false;            // whether the backend knows repeatable calls; if not, Idempotency-Key counts for nothing
         HttpLimits limits = {};            // answer_timeout is call_timeout
         const TlsIdentity* tls = nullptr;  // it outlives the gateway; nullptr: without TLS
         // The names of adapters; called on the network's thread, as the next two are. They must be quick.
@@ -69,10 +70,15 @@ private:
         RequestReport report;
         Caller caller;
         std::vector<HttpField> trace;
+        bool repeatable = false;
         bool has_begun = false;        // an event stream
         std::int64_t tokens_seen = 0;  // about as many as it took so far, of prompt and answer
     };
     using OpenCalls = std::unordered_map<std::string, OpenCall>;
+    struct Sender {
+        Caller caller;
+        bool repeatable = false;
+    };
 
     // HttpHandler.
     std::optional<HttpAnswer> refuse(const HttpRequest& request) override;
@@ -91,11 +97,11 @@ private:
     std::optional<HttpAnswer> find_fault(const HttpRequest& request) const;
     std::optional<HttpAnswer> find_fault_of_body(const HttpRequest& request, const Route& route) const;
     Expected<Caller, HttpAnswer> identify(const HttpRequest& request, const Route& route) const;
-    void start_call(HttpRequestId id, RequestReport report, Caller caller, const CallRoute& route, HttpRequest request);
+    void start_call(HttpRequestId id, RequestReport report, Sender sender, const CallRoute& route, HttpRequest sent);
     void start_usage(HttpRequestId id, RequestReport report, const Caller& caller, const HttpRequest& request);
     std::optional<CallLimits::Today> today_of(const Caller& caller) const;
     void send_report(RequestReport& report) const;
-    void submit(const std::string& id, const std::string& url, const BodyReaders::Body& body);
+    void submit(HttpRequestId request, const std::string& url, const BodyReaders::Body& body);
     void take_chunk(const std::string& id, const std::string& chunk);
     void take_end(const std::string& id, const consumer::CallEnd& end);
     void finish(OpenCalls::iterator call, HttpAnswer answer);

@@ -52,8 +52,9 @@ public:
         if (!address_file_.empty()) write_text(address_file_, broker.address() + "\n");
         std::cout << broker.address() << '\n' << std::flush;
         std::cerr << consumer::EmbeddedBroker::caveat() << '\n'
-                  << fmt::format("topics {}.jobs, .calls, .results, .chunks, .status, .dlq, .adapters, .control, .keys; Ctrl-C ends it\n",
-                                 topics_.prefix);
+                  << fmt::format(
+                         "topics {}.jobs, .calls, .results, .chunks, .status, .dlq, .adapters, .control, .keys, .repeats; Ctrl-C ends it\n",
+                         topics_.prefix);
         wait(time);
         if (!address_file_.empty()) std::filesystem::remove(address_file_);
         return ExitCode::done;

@@ -12,6 +12,7 @@
 #include "consumer/kafka/batches/batch_owner.h"
 #include "consumer/kafka/batches/batch_topics.h"
 #include "consumer/kafka/calls/kafka_calls.h"
+#include "consumer/kafka/calls/repeatable_calls.h"
 #include "consumer/kafka/follow/adapter_topic.h"
 #include "consumer/kafka/follow/ledger.h"
 #include "ops/command.h"
@@ -33,6 +34,7 @@ namespace {
 // Brokers may be away for long: calls are refused meanwhile, and taken again afterwards.
 constexpr std::chrono::hours patience{24 * 365};
 constexpr std::chrono::milliseconds check_pause{200};  // between two looks for a failure, and for files that changed
+constexpr std::chrono::hours day{24};
 constexpr std::chrono::seconds closing_patience{45};   // after the drain
 
 std::string base_name_to_serve(const Settings& settings) {
@@ -98,13 +100,17 @@ private:
 // Ends the events of calls before the gateway that hears of them, however serving ends.
 class Closing {
 public:
-    explicit Closing(consumer::KafkaCalls& calls) : calls_(calls) {}
-    ~Closing() { calls_.close(std::chrono::milliseconds(0)); }
+    Closing(consumer::KafkaCalls& calls, consumer::RepeatableCalls& repeatable) : calls_(calls), repeatable_(repeatable) {}
+    ~Closing() {
+        calls_.close(std::chrono::milliseconds(0));
+        repeatable_.close();
+    }
     Closing(const Closing&) = delete;
     Closing& operator=(const Closing&) = delete;
 
 private:
     consumer::KafkaCalls& calls_;
+    consumer::RepeatableCalls& repeatable_;
 };
 
 // Files and batches, if there is a folder for them.
@@ -154,6 +160,7 @@ private:
     struct Served {
         const consumer::KafkaCalls& calls;
         const consumer::AdapterTopic& adapters;
+        const consumer::RepeatableCalls& repeatable;
         std::optional<Callers>& callers;
         const std::optional<Batches>& batches;
         TlsIdentity* tls;
@@ -187,6 +194,7 @@ void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings
         if (const auto failure = served.calls.failure()) throw std::runtime_error(*failure);
         served.adapters.check();
         if (served.batches) served.batches->check();
+        served.repeatable.check();
         if (served.callers) served.callers->check();
         if (served.tls != nullptr) renew(*served.tls);
     }
@@ -221,7 +229,10 @@ ExitCode ServeCommand::run() {
                                 .calls_max = static_cast<std::size_t>(settings.calls_max),
                                 .call_bytes_max = settings.job_bytes_max.count,
                                 .call_timeout = settings.call_timeout.count() > 0 ? std::optional(settings.call_timeout) : std::nullopt});
+    consumer::RepeatableCalls repeatable(
+        kafka, {.topic = topics.repeats(), .running_for = settings.call_timeout.count() > 0 ? settings.call_timeout : day}, calls);
     adapters.wait_until_read(deadline);
+    repeatable.wait_until_read(deadline);
     std::optional<Batches> batches;
     if (!settings.files.empty()) batches.emplace(kafka, topics, settings, base_name, deadline);
     const std::unique_ptr<Gateway> gateway =
@@ -230,6 +241,7 @@ ExitCode ServeCommand::run() {
                 .base_name = base_name,
                 .created = seconds_now(),
                 .authenticator = callers ? &callers->authenticator() : nullptr,
+                .remembers = true,
                 .limits = http_limits_of(settings),
                 .tls = tls.get(),
                 .adapters = [&] { return adapters.names(); },
@@ -248,8 +260,8 @@ ExitCode ServeCommand::run() {
                         metrics.on_request(report.url, report.status, report.took);
                         log_request(report);
                     }},
-               calls, "--listen");
-    const Closing closing(calls);
+               repeatable, "--listen");
+    const Closing closing(calls, repeatable);
     gateway->set_share(1.0 / static_cast<double>(settings.gateways));
     log_event("gateway_started", {{"address", fmt::format("{}://{}:{}/v1", tls ? "https" : "http", where.host, gateway->port())},
                                   {"port", gateway->port()},
@@ -260,7 +272,7 @@ ExitCode ServeCommand::run() {
                                   {"files", settings.files},
                                   {"keys", callers ? callers->describe() : "none: for this machine alone"},
                                   {"certificate_expires", tls ? expiry_of(*tls) : "no TLS"}});
-    wait_for_end(signals, settings, {.calls = calls, .adapters = adapters, .callers = callers, .batches = batches, .tls = tls.get()});
+    wait_for_end(signals, settings, {.calls = calls, .adapters = adapters, .repeatable = repeatable, .callers = callers, .batches = batches, .tls = tls.get()});
     if (batches) batches->close();
     calls.close(settings.drain_timeout);
     log_event("gateway_stopped", {{"calls", calls.stats().sent}});

@@ -32,7 +32,8 @@ TEST(TopicsTest, SpecsOfAClusterOfThreeBrokers) {
               "tiny.control x1 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=259200000\n"
               "tiny.keys x1 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n"
               "tiny.files x1 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n"
-              "tiny.batches x8 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n");
+              "tiny.batches x8 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n"
+              "tiny.repeats x1 r3 cleanup.policy=compact,delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=86400000\n");
 }
 
 TEST(TopicsTest, FewerBrokersGetFewerReplicasAndNoInSyncDemand) {
@@ -60,6 +61,7 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
                                         "--resource-pattern-type prefixed"));
     EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Describe --topic 'tiny.results' --topic "
                                         "'tiny.chunks' --topic 'tiny.status' --topic 'tiny.adapters' --topic 'tiny.keys'"));
+    EXPECT_THAT(lines, Contains(start + "'User:gateway' --operation Read --operation Write --operation Describe --topic 'tiny.repeats'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --group 'tiny-lm'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Write --operation Describe --transactional-id 'tiny/tiny-lm/' "
                                         "--resource-pattern-type prefixed"));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "consumer/call_record.h"
+#include "consumer/kafka/calls/call_end.h"
 #include "consumer/kafka/calls/call_stream.h"
 #include "consumer/kafka/connection.h"
 #include "consumer/kafka/reader.h"
@@ -56,18 +57,6 @@ std::optional<std::int64_t> number_in(const std::vector<schema::Header>& headers
     if (text == nullptr) return std::nullopt;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
     return error == std::errc() && end == text->data() + text->size() ? std::optional(value) : std::nullopt;
-}
-
-CallEnd failed(schema::ErrorCode code, std::string message) {
-    const schema::JobError error{.code = code, .param = {}, .message = std::move(message)};
-    return CallResult{.status = error.status_code(), .body = schema::error_body(error).dump()};
-}
-
-CallEnd end_of(const schema::JobRecord& record) {
-    auto answer = schema::parse_answer(record.value.value_or(""));
-    if (!answer) return failed(schema::ErrorCode::result_unreadable, answer.error());
-    if (answer->failure) return *answer->failure;
-    return CallResult{.status = answer->status_code, .body = answer->body.dump()};
 }
 
 bool is_success(const CallEnd& end) {
@@ -177,7 +166,7 @@ void KafkaCalls::State::report(std::uint64_t tag, rd_kafka_resp_err_t error, std
     if (call == open.end()) return;
     if (error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) {
         ++counts.unsent;
-        return end(call, failed(schema::ErrorCode::payload_too_large, "the call is larger than the brokers take: send less"));
+        return end(call, call_failed(schema::ErrorCode::payload_too_large, "the call is larger than the brokers take: send less"));
     }
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
         ++counts.unsent;
@@ -247,7 +236,7 @@ void KafkaCalls::State::take_result(const schema::JobRecord& record) {
     if (!job || job->source.topic != options.topics.calls()) return;
     const std::int64_t attempt = number_in(record.headers, schema::attempt_header).value_or(0);
     const std::int64_t chunks = number_in(record.headers, schema::chunks_header).value_or(0);
-    CallEnd end = end_of(record);
+    CallEnd end = call_end_of(record);
     const std::lock_guard lock(mutex);
     const auto call = open.find(*record.key);
     if (call == open.end() || call->second.ending) return;
@@ -282,8 +271,8 @@ void KafkaCalls::State::end_if_complete(OpenCalls::iterator call) {
     if (!stream.has(ending.attempt, ending.chunks)) return;
     if (ending.chunks == 0 || !stream.differs(ending.attempt)) return end(call, std::move(ending.end));
     ++counts.broken;
-    end(call, failed(schema::ErrorCode::answer_changed,
-                     "the call's worker ended, another ran the call again, and its answer differs from what was sent: send it again"));
+    end(call, call_failed(schema::ErrorCode::answer_changed,
+                          "the call's worker ended, another ran the call again, and its answer differs from what was sent: send it again"));
 }
 
 void KafkaCalls::State::end(OpenCalls::iterator call, CallEnd end) {
@@ -323,6 +312,8 @@ std::optional<CallRefusal> KafkaCalls::submit(Call call, CallListener& listener)
     };
     if (state.is_closed || state.is_away()) return refuse(unavailable);
     if (state.open.size() >= state.options.calls_max) return refuse(CallRefusal{});
+    // A repeatable one that was cancelled before the brokers had it.
+    if (state.open.contains(call.id)) return refuse({.kind = CallRefusal::Kind::running});
     const std::uint64_t tag = state.next_tag++;
     const auto error = produce(state.producer.handle(), {.topic = state.options.topics.calls(),
                                                          .partition = state.next_partition,

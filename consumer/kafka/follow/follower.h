@@ -1,4 +1,5 @@
-// Follows one topic, record by record, on a thread of its own. Used by AdapterTopic, ControlTopic, KeyTopic and StatusTopic.
+// Follows one topic, record by record, on a thread of its own. Used by AdapterTopic, ControlTopic, KeyTopic, StatusTopic and
+// RepeatableCalls.
 #pragma once
 
 #include <chrono>

@@ -102,6 +102,7 @@ struct KeyedGateway {
     Gateway gateway{{.host = "127.0.0.1",
                      .base_name = "tiny",
                      .authenticator = &authenticator,
+                     .remembers = true,
                      .limits = {.body_bytes = 10'000},
                      .adapters =
                          [] {
@@ -312,6 +313,52 @@ TEST(GatewayKeys, AGatewayGivesItsShareOfTheLimits) {
     rig.gateway.set_share(0.5);
     EXPECT_THAT(rig.call(3).header, HasSubstr("x-ratelimit-limit-tokens: 3000\r\n"));
     EXPECT_EQ(code_of(rig.ask(post(completions, R"({"model":"mail"})", bearer(3)))), "429 rate_limit_exceeded");
+}
+
+// The id stands for tenant and key: tenants cannot reach each other's calls.
+TEST(GatewayKeys, AnIdempotencyKeyNamesACallOfItsTenant) {
+    KeyedGateway rig;
+    const auto call_of = [&](int key, const std::string& name) {
+        HttpClient client(rig.gateway.port());
+        client.send(post(completions, R"({"model":"mail"})", bearer(key) + "Idempotency-Key: " + name + "\r\n"));
+        const consumer::Call call = rig.calls.next();
+        EXPECT_TRUE(call.repeatable);
+        // While it runs here, nobody else asks the backend.
+        EXPECT_EQ(code_of(rig.ask(post(completions, "{}", bearer(key) + "Idempotency-Key: " + name + "\r\n"))), "409 call_running");
+        rig.calls.listener().on_end(call.id, CallResult{.status = 200, .body = used_up});
+        EXPECT_EQ(client.receive()->status, 200);
+        return call.id;
+    };
+    const std::string first = call_of(1, "order-17");
+    EXPECT_EQ(call_of(1, "order-17"), first);
+    EXPECT_NE(call_of(1, "order-18"), first);
+    EXPECT_NE(call_of(2, "order-17"), first);
+    EXPECT_THAT(first, testing::MatchesRegex("call-[0-9a-f]{32}"));
+}
+
+TEST(GatewayKeys, RefusesIdempotencyKeysThatCannotName) {
+    KeyedGateway rig;
+    const auto answer_to = [&](const std::string& fields, const std::string& body = R"({"model":"mail"})") {
+        return code_of(rig.ask(post(completions, body, bearer(1) + fields)));
+    };
+    for (const std::string& fields : {std::string("Idempotency-Key:\r\n"), std::string("Idempotency-Key: a\r\nIdempotency-Key: a\r\n"),
+                                      "Idempotency-Key: " + std::string(256, 'a') + "\r\n", std::string("Idempotency-Key: \xc3\xa4\r\n")})
+        EXPECT_EQ(answer_to(fields), "400 bad_request") << fields;
+    EXPECT_EQ(answer_to("Idempotency-Key: a\r\n", R"({"model":"mail","stream":true})"), "400 bad_request");
+    EXPECT_EQ(rig.calls.count(), 0U);
+}
+
+TEST(GatewayKeys, SaysWhyARepeatIsRefused) {
+    KeyedGateway rig;
+    using Kind = consumer::CallRefusal::Kind;
+    Kind kind = Kind::running;
+    rig.calls.at_submit = [&](const consumer::Call&, consumer::CallListener&) { return consumer::CallRefusal{.kind = kind}; };
+    const std::string repeat = post(completions, R"({"model":"mail"})", bearer(1) + "Idempotency-Key: a\r\n");
+    const HttpReply running = rig.ask(repeat);
+    EXPECT_EQ(code_of(running), "409 call_running");
+    EXPECT_THAT(running.header, HasSubstr("Retry-After: 1\r\n"));
+    kind = Kind::other_content;
+    EXPECT_EQ(code_of(rig.ask(repeat)), "422 idempotency_key_reused");
 }
 
 }  // namespace

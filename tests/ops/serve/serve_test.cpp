@@ -172,6 +172,50 @@ TEST_F(ServeOverEmbeddedBroker, SpeaksTlsAndTakesTokensAndTrustedProxiesWithoutK
                                  HasSubstr(R"("tenant":"ada")"), testing::Not(HasSubstr("root"))));
 }
 
+// Pins: a client that lost its answer paid for the call twice.
+TEST_F(ServeOverEmbeddedBroker, ACallWithAnIdempotencyKeyRunsOnceWhicheverGatewayHasIt) {
+    Served one({"--brokers", config.brokers});
+    Served two({"--brokers", config.brokers});
+    const std::string body = R"({"model":"tiny","prompt":"w5 w6","max_tokens":6})";
+    const std::string key = "Idempotency-Key: order-17\r\n";
+    const auto sent = [](Served& gateway) {
+        const std::string metrics = gateway.get("/metrics").body;
+        return metrics.substr(metrics.find("\nlorry_calls_sent_total ") + 1, 24);
+    };
+    tests::HttpClient waiting(one.port());
+    waiting.send(Served::post("/v1/completions", body, key));
+    const auto until = [&](Served& gateway, int status, const std::string& with, const std::string& what) {
+        const auto deadline = consumer::Clock::now() + 60s;
+        tests::HttpReply reply;
+        do {
+            reply = gateway.call("/v1/completions", with, key);
+        } while (reply.status != status && consumer::Clock::now() < deadline);
+        EXPECT_EQ(reply.status, status) << what << reply.body;
+        return reply;
+    };
+    // There is no worker yet.
+    const auto running = one.call("/v1/completions", body, key);
+    EXPECT_EQ(running.status, 409);
+    EXPECT_THAT(running.header, HasSubstr("Retry-After"));
+    EXPECT_THAT(running.body, HasSubstr("call_running"));
+    const Program worker_program(worker());
+    const auto first = waiting.receive();
+    ASSERT_TRUE(first);
+    EXPECT_EQ(first->status, 200) << first->body;
+    EXPECT_EQ(one.call("/v1/completions", body, key).body, first->body);
+    EXPECT_EQ(until(two, 200, body, "another gateway: ").body, first->body);
+    EXPECT_EQ(sent(one), "lorry_calls_sent_total 1");
+    for (Served* gateway : {&one, &two}) {
+        const auto other = until(*gateway, 422, R"({"model":"tiny","prompt":"w7","max_tokens":6})", "another body: ");
+        EXPECT_THAT(other.body, HasSubstr("idempotency_key_reused"));
+    }
+    EXPECT_EQ(one.call("/v1/completions", R"({"model":"tiny","prompt":"w5","stream":true})", "Idempotency-Key: s\r\n").status, 400);
+    // What failed runs again.
+    const std::string bad = R"({"model":"tiny","prompt":"w5","max_tokens":-1})";
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(one.call("/v1/completions", bad, "Idempotency-Key: bad\r\n").status, 400);
+    EXPECT_EQ(sent(one), "lorry_calls_sent_total 3");
+}
+
 // Pins: clients waited for brokers that were away, and the gateway had to be started again.
 TEST_F(ServeOverEmbeddedBroker, Answers503WhileBrokersAreAwayAndGoesOnByItself) {
     Served gateway({"--brokers", config.brokers});

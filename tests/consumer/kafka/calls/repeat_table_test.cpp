@@ -1,0 +1,65 @@
+// Which state of a repeatable call counts, for how long, and which records are refused.
+#include "consumer/kafka/calls/repeat_table.h"
+
+#include <gmock/gmock.h>
+
+namespace lorry::consumer {
+namespace {
+
+using testing::HasSubstr;
+using State = Repeat::State;
+using namespace std::chrono_literals;
+
+constexpr schema::Timestamp start{1'000'000s};
+
+Repeat ended(schema::Timestamp begun) {
+    return {.begun = begun, .state = State::ended, .result = schema::Source{.topic = "lorry.results", .partition = 3, .offset = 17}};
+}
+
+TEST(RepeatTable, ARecordIsReadBack) {
+    const Repeat repeat{.content = schema::sha256_of("a"), .begun = start};
+    const auto running = parse_repeat(encode_repeat(repeat));
+    ASSERT_TRUE(running) << running.error();
+    EXPECT_EQ(running->content, repeat.content);
+    EXPECT_EQ(running->begun, start);
+    EXPECT_EQ(running->state, State::running);
+    EXPECT_EQ(parse_repeat(encode_repeat(ended(start)))->result, ended(start).result);
+    EXPECT_EQ(encode_repeat(ended(start)), R"({"state":"ended","begun_at":1000000000,"sha256":")" + std::string(64, '0') +
+                                               R"(","topic":"lorry.results","partition":3,"offset":17})");
+}
+
+TEST(RepeatTable, RecordsThatSayTooLittleAreRefused) {
+    const std::string hash = R"("sha256":")" + std::string(64, '0') + "\"";
+    EXPECT_THAT(parse_repeat("no JSON").error(), HasSubstr("is not JSON"));
+    EXPECT_THAT(parse_repeat("{" + hash + "}").error(), HasSubstr("'state' is missing"));
+    EXPECT_THAT(parse_repeat(R"({"state":"lost",)" + hash + "}").error(), HasSubstr("'state' is not"));
+    EXPECT_THAT(parse_repeat(R"({"state":"running"})").error(), HasSubstr("'sha256' is missing"));
+    EXPECT_THAT(parse_repeat(R"({"state":"ended",)" + hash + "}").error(), HasSubstr("'topic' is missing"));
+    EXPECT_THAT(parse_repeat(R"({"state":"ended","topic":"a","partition":-1,)" + hash + "}").error(), HasSubstr("'partition' is -1"));
+}
+
+TEST(RepeatTable, ACallIsRememberedForADayAndWhatIsGoneIsNot) {
+    RepeatTable table(10min);
+    EXPECT_EQ(table.find("a", start), nullptr);
+    table.set("a", {.begun = start});
+    EXPECT_EQ(table.find("a", start + 10min)->state, State::running);
+    EXPECT_EQ(table.find("a", start + 10min + 1ms), nullptr) << "its gateway has ended";
+    table.set("a", ended(start));
+    table.set("a", {.begun = start});
+    EXPECT_EQ(table.find("a", start + 24h)->state, State::ended) << "a record that comes late changes nothing";
+    EXPECT_EQ(table.find("a", start + 24h + 1ms), nullptr);
+    table.set("a", {.begun = start + 1h});
+    EXPECT_EQ(table.find("a", start + 1h)->state, State::running) << "a later run";
+    table.set("a", {.begun = start + 1h, .state = State::gone});
+    EXPECT_EQ(table.find("a", start + 1h), nullptr);
+}
+
+TEST(RepeatTable, OldCallsAreForgotten) {
+    RepeatTable table(10min);
+    for (int i = 0; i < 900; ++i) table.set("old" + std::to_string(i), ended(start));
+    for (int i = 0; i < 2'000; ++i) table.set("new" + std::to_string(i), ended(start + 25h));
+    EXPECT_EQ(table.size(), 2'000U);
+}
+
+}  // namespace
+}  // namespace lorry::consumer
