@@ -173,9 +173,9 @@ ADAPTERS = {
     "stablelm-plain": ("stablelm", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "up_proj"]}),
     "gemma-embedding": ("gemma", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "embed_tokens"]}),
     "gemma3-embedding": ("gemma3", {"r": 3, "lora_alpha": 5, "target_modules": ["v_proj", "embed_tokens"]}),
-    "gemma3-embedding-dora": (
+    "gemma3-dora-embedding": (
         "gemma3", {"r": 3, "lora_alpha": 5, "use_dora": True, "target_modules": ["v_proj", "embed_tokens"]}),
-    "smollm3-embedding-dora": ("smollm3", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["q_proj", "embed_tokens"]}),
+    "smollm3-dora-embedding": ("smollm3", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["q_proj", "embed_tokens"]}),
     "smollm3-tokens": ("smollm3", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj"], "trainable_token_indices": TOKENS}),
     "granite-tokens": ("granite", {"r": 2, "lora_alpha": 3, "target_modules": ["v_proj"], "trainable_token_indices": TOKENS}),
     "olmo2-tokens": (
