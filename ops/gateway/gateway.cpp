@@ -247,8 +247,7 @@ void Gateway::handle(HttpRequestId id, HttpRequest request) {
         if (calls_.contains(report.id)) {
             return answer(id, std::move(report), answer_of(consumer::CallRefusal{.kind = consumer::CallRefusal::Kind::running}));
         }
-        return start_call(id, std::move(report), {.caller = *std::move(caller), .repeatable = key != nullptr}, *call,
-                          std::move(request));
+        return start_call(id, std::move(report), {.caller = *std::move(caller), .repeatable = key != nullptr}, *call, std::move(request));
     }
     if (std::holds_alternative<UsageRoute>(*route)) return start_usage(id, std::move(report), *caller, request);
     if (const auto* file = std::get_if<FileRoute>(&*route)) {

@@ -97,7 +97,7 @@ private:
     std::optional<HttpAnswer> find_fault(const HttpRequest& request) const;
     std::optional<HttpAnswer> find_fault_of_body(const HttpRequest& request, const Route& route) const;
     Expected<Caller, HttpAnswer> identify(const HttpRequest& request, const Route& route) const;
-    void start_call(HttpRequestId id, RequestReport report, Sender sender, const CallRoute& route, HttpRequest sent);
+    void start_call(HttpRequestId request, RequestReport report, Sender sender, const CallRoute& route, HttpRequest sent);
     void start_usage(HttpRequestId id, RequestReport report, const Caller& caller, const HttpRequest& request);
     std::optional<CallLimits::Today> today_of(const Caller& caller) const;
     void send_report(RequestReport& report) const;

@@ -35,7 +35,7 @@ namespace {
 constexpr std::chrono::hours patience{24 * 365};
 constexpr std::chrono::milliseconds check_pause{200};  // between two looks for a failure, and for files that changed
 constexpr std::chrono::hours day{24};
-constexpr std::chrono::seconds closing_patience{45};   // after the drain
+constexpr std::chrono::seconds closing_patience{45};  // after the drain
 
 std::string base_name_to_serve(const Settings& settings) {
     if (settings.base_name.empty() && settings.model.empty())
@@ -272,7 +272,9 @@ ExitCode ServeCommand::run() {
                                   {"files", settings.files},
                                   {"keys", callers ? callers->describe() : "none: for this machine alone"},
                                   {"certificate_expires", tls ? expiry_of(*tls) : "no TLS"}});
-    wait_for_end(signals, settings, {.calls = calls, .adapters = adapters, .repeatable = repeatable, .callers = callers, .batches = batches, .tls = tls.get()});
+    wait_for_end(
+        signals, settings,
+        {.calls = calls, .adapters = adapters, .repeatable = repeatable, .callers = callers, .batches = batches, .tls = tls.get()});
     if (batches) batches->close();
     calls.close(settings.drain_timeout);
     log_event("gateway_stopped", {{"calls", calls.stats().sent}});
