@@ -29,6 +29,7 @@ except ImportError:
 EXAMPLE = ROOT / "ops" / "example"
 OPEN = ("validating", "in_progress", "finalizing", "cancelling")
 PATIENCE = 120
+SESSION = 10  # seconds: of gateways, in their group
 
 
 def line(number: int, **body) -> dict:
@@ -112,12 +113,30 @@ def begin(client: openai.OpenAI, lines: list[dict], **more):
     return client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h", **more)
 
 
+def leave_orphans(folder: Path) -> list[Path]:
+    """What killed gateways may leave: a content without a record, and half of an upload."""
+    folder.mkdir()
+    names = [f"file-{'0' * 32}", f".file-{'1' * 32}.{'2' * 32}"]
+    for name in names:
+        (folder / name).write_text("x")
+        os.utime(folder / name, (time.time() - 7200,) * 2)
+    return [folder / name for name in names]
+
+
+def wait_until_gone(orphans: list[Path]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while any(orphan.exists() for orphan in orphans):
+        assert time.monotonic() < deadline, orphans
+        time.sleep(0.2)
+
+
 def check_files(client: openai.OpenAI, other: openai.OpenAI) -> None:
     content = jsonl([line(0)])
     files = [client.files.create(file=(name, content), purpose="batch") for name in ("a.jsonl", "../../b.jsonl", "c.jsonl")]
     assert files[1].filename == "../../b.jsonl" and files[1].bytes == len(content) and files[1].object == "file", files
-    assert [file.id for file in client.files.list(limit=2)] == [file.id for file in reversed(files)], "all pages"
-    assert [file.id for file in client.files.list(order="asc", purpose="batch")] == [file.id for file in files]
+    newest_first = [file.id for file in client.files.list(limit=2)]  # the library asks for all pages
+    assert len(newest_first) == 3 and set(newest_first) == {file.id for file in files}, newest_first
+    assert [file.id for file in client.files.list(order="asc", purpose="batch")] == newest_first[::-1]
     assert client.files.retrieve(files[0].id) == files[0]
     assert client.files.content(files[0].id).read() == content
     error_of(openai.NotFoundError, other.files.retrieve, files[0].id)
@@ -153,7 +172,7 @@ def check_batch(client: openai.OpenAI, other: openai.OpenAI) -> None:
     failed = rows(client, batch.error_file_id)
     assert {row["response"]["body"]["error"]["code"] for row in failed.values()} == {"invalid_type", "model_not_found"}, failed
     assert client.files.retrieve(batch.output_file_id).purpose == "batch_output"
-    assert [each.id for each in client.batches.list(limit=1)][0] == batch.id
+    assert batch.id in [each.id for each in client.batches.list(limit=1)]
     error_of(openai.ConflictError, client.batches.cancel, batch.id)
 
 
@@ -203,21 +222,30 @@ def check_cancel(client: openai.OpenAI, stack: Stack, worker: subprocess.Popen) 
     return worker
 
 
-def check_killed_gateways(stack: Stack, gateways: list) -> None:
-    """Each line has one row and one result, although gateways are killed in the middle of the batch, several times."""
-    count = 1500
+def wait_for_results(client: openai.OpenAI, batch_id: str, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while (seen := client.batches.retrieve(batch_id)).request_counts.completed < count and seen.status in OPEN:
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.05)
+
+
+def check_broken_gateways(stack: Stack, gateways: list) -> None:
+    """Each line has one row and one job, although gateways are killed in the middle of batches, and stop until they have lost theirs."""
+    count = 4000
     client = openai.OpenAI(base_url=gateways[0][1], api_key=stack.keys[0], max_retries=0)
     batch = begin(client, [line(i, max_tokens=1 + i % 40) for i in range(count)])
-    for done in (1, 500, 900):
-        deadline = time.monotonic() + PATIENCE
-        while (seen := client.batches.retrieve(batch.id)).request_counts.completed < done and seen.status in OPEN:
-            assert time.monotonic() < deadline, seen
-            time.sleep(0.05)
+    for done in (1, 200, 400):
+        wait_for_results(client, batch.id, done)
         gateways[0][0].send_signal(signal.SIGKILL)
         gateways[0][0].wait()
         del gateways[0]
         gateways.append(stack.gateway())
         client = openai.OpenAI(base_url=gateways[0][1], api_key=stack.keys[0], max_retries=0)
+    for stopped, other in (gateways, reversed(gateways)):
+        client = openai.OpenAI(base_url=other[1], api_key=stack.keys[0], max_retries=0)
+        stopped[0].send_signal(signal.SIGSTOP)
+        time.sleep(SESSION + 2)
+        stopped[0].send_signal(signal.SIGCONT)
     batch = ended(client, batch.id)
     assert batch.status == "completed" and batch.request_counts.completed == count, batch
     assert rows(client, batch.output_file_id).keys() == {f"line-{i}" for i in range(count)}
@@ -237,9 +265,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
         stack = Stack(program, Path(address).read_text().strip(), Path(folder), closing)
         worker = stack.worker()
+        orphans = leave_orphans(stack.folder / "files")
         gateways = [stack.gateway(), stack.gateway()]
         clients = [openai.OpenAI(base_url=url, api_key=stack.keys[0], max_retries=0) for _, url in gateways]
         other = openai.OpenAI(base_url=gateways[1][1], api_key=stack.keys[1], max_retries=0)
+        wait_until_gone(orphans)
         check_files(clients[0], other)
         check_batch(clients[0], other)
         check_wrong_batches(clients[1])
@@ -251,7 +281,7 @@ def main() -> None:
         asyncio.run(run())
         check_node(gateways[1][1], stack.keys[0])
         worker = check_cancel(clients[1], stack, worker)
-        check_killed_gateways(stack, gateways)
+        check_broken_gateways(stack, gateways)
         for gateway, _ in gateways:
             gateway.terminate()
             assert gateway.wait(timeout=60) == 0, "a gateway ends by SIGTERM with exit code 0"

@@ -31,6 +31,7 @@ constexpr milliseconds idle_turn{100};
 constexpr std::chrono::seconds open_patience{10};
 constexpr std::chrono::seconds failure_pause{2};  // before a partition, or a batch, is tried again
 constexpr std::chrono::seconds housekeeping_interval{600};
+constexpr std::size_t forgotten_at_once = 1'000;
 constexpr std::int64_t lines_together = 64;  // go to one partition of the jobs topic
 constexpr std::string_view line_header = "batch_line";
 
@@ -116,8 +117,11 @@ void OwnedPartition::write(const BatchWrite& write) {
 void OwnedPartition::forget(const std::vector<std::string>& batches) {
     require(producer_.begin(1));
     const std::string topic = common_.topics.batches();
-    for (const std::string& batch : batches)
-        send({.topic = topic, .partition = number_, .key = batch, .value = std::nullopt, .headers = {}});
+    for (const std::string& batch : batches) {
+        const std::string cancel = cancel_key(batch);  // one may have come after the batch's end
+        for (const std::string* key : {&batch, &cancel})
+            send({.topic = topic, .partition = number_, .key = *key, .value = std::nullopt, .headers = {}});
+    }
     commit();
 }
 
@@ -154,6 +158,8 @@ struct BatchOwner::State {
     void work(const std::stop_token& stop);
     void follow_group();
     void take_up(std::int32_t number);
+    using Owned = std::map<std::int32_t, std::unique_ptr<OwnedPartition>>;
+    Owned::iterator begin(std::int32_t number);
     void add_run(OwnedPartition& partition, schema::BatchRecord batch);
     void read_from(const BatchRun::Positions& positions);
     bool read_results(milliseconds timeout);
@@ -172,12 +178,12 @@ struct BatchOwner::State {
 
     // The thread's.
     BatchGroup group;
-    std::map<std::int32_t, std::unique_ptr<OwnedPartition>> owned;  // with a producer
-    std::map<std::int32_t, SteadyClock::time_point> not_before;     // of partitions that failed
-    std::map<std::string, std::string> last_of;                     // by tenant: its batch that did something last
-    std::optional<RecordReader> results;                            // while there are batches
+    Owned owned;                                                 // those that have a producer
+    std::map<std::int32_t, SteadyClock::time_point> not_before;  // of partitions that failed
+    std::map<std::string, std::string> last_of;                  // by tenant: its batch that did something last
+    std::optional<RecordReader> results;                         // while there are batches
     SteadyClock::time_point refresh_next{};
-    SteadyClock::time_point housekeeping_next = SteadyClock::now() + idle_turn;
+    SteadyClock::time_point housekeeping_next{};
 
     mutable std::mutex mutex;
     std::optional<std::string> failure;  // guarded by mutex
@@ -233,17 +239,21 @@ void BatchOwner::State::take_up(std::int32_t number) {
     if (open.empty()) return;
     try {
         if (place == owned.end()) {
-            auto partition = std::make_unique<OwnedPartition>(
-                OwnedPartition::Common{.config = config, .topics = options.topics, .jobs_partitions = jobs_partitions}, number);
-            // Nobody else writes for it from here on: what is read now is all there is.
-            topics.wait_until_read(SteadyClock::now() + open_patience);
+            place = begin(number);
             open = topics.open_batches(number);
-            place = owned.emplace(number, std::move(partition)).first;
         }
         for (schema::BatchRecord& batch : open) add_run(*place->second, std::move(batch));
     } catch (const std::runtime_error& error) {
         lose(number, error.what());
     }
+}
+
+// A partition's producer. Nobody else writes for it from here on: what is read then is all there is.
+BatchOwner::State::Owned::iterator BatchOwner::State::begin(std::int32_t number) {
+    auto partition = std::make_unique<OwnedPartition>(
+        OwnedPartition::Common{.config = config, .topics = options.topics, .jobs_partitions = jobs_partitions}, number);
+    topics.wait_until_read(SteadyClock::now() + open_patience);
+    return owned.emplace(number, std::move(partition)).first;
 }
 
 void BatchOwner::State::add_run(OwnedPartition& partition, schema::BatchRecord batch) {
@@ -352,16 +362,18 @@ void BatchOwner::State::lose(std::int32_t number, const std::string& why) {
 
 // Forgets batches that ended long ago, and removes contents that nothing names.
 void BatchOwner::State::keep_house() {
-    if (SteadyClock::now() < housekeeping_next) return;
+    if (SteadyClock::now() < housekeeping_next || group.partitions().empty()) return;
     housekeeping_next = SteadyClock::now() + housekeeping_interval;
     const schema::Seconds before = (now() - options.kept).time_since_epoch().count();
-    for (const auto& [number, partition] : owned) {
-        const auto old = topics.ended_before(number, before);
+    for (const std::int32_t number : group.partitions()) {
+        auto old = topics.ended_before(number, before);
+        if (old.empty()) continue;
+        old.resize(std::min(old.size(), forgotten_at_once));
         try {
-            if (!old.empty()) partition->forget(old);
-        } catch (const PartitionLost& error) {
+            const auto place = owned.find(number);
+            (place == owned.end() ? begin(number) : place)->second->forget(old);
+        } catch (const std::runtime_error& error) {
             lose(number, error.what());
-            return;
         }
     }
     if (!group.partitions().contains(0)) return;  // one gateway is enough
