@@ -66,7 +66,8 @@ ExitCode BenchSpeculationCommand::run() {
     std::cerr << setup.describe();
     check_context(setup, sequence_tokens);
 
-    std::vector<std::vector<std::string>> rows = {{"batch", "tokens/s", "without", "gain", "of the best", "steps", "without", "right"}};
+    std::vector<std::vector<std::string>> rows = {
+        {"batch", "tokens/s", "without", "gain", "by processor time", "steps", "without", "right"}};
     Json results = circumstances_json(setup);
     made_up_.describe(results);
     results.set("copied", shape.copied);
@@ -74,20 +75,20 @@ ExitCode BenchSpeculationCommand::run() {
     results.set("repeats", shape.repeat);
     Json batches = Json::Array();
     for (const SpeculationResult& result : run_speculation(setup, shape, script)) {
-        const auto rate = [&](const std::vector<double>& seconds) {
-            return static_cast<double>(result.tokens) / *std::ranges::min_element(seconds);
+        const auto rate = [&](const SpeculationResult::Way& way) {
+            return static_cast<double>(result.tokens) / *std::ranges::min_element(way.seconds);
         };
-        rows.push_back({fmt::format("{}", result.batch), fmt::format("{:.0f}", rate(result.guessed_seconds)),
-                        fmt::format("{:.0f}", rate(result.plain_seconds)), fmt::format("{:.2f}", result.median_gain()),
-                        fmt::format("{:.2f}", result.best_gain()), show_count(result.guessed_steps), show_count(result.plain_steps),
+        rows.push_back({fmt::format("{}", result.batch), fmt::format("{:.0f}", rate(result.guessed)),
+                        fmt::format("{:.0f}", rate(result.plain)), fmt::format("{:.2f}", result.median_gain()),
+                        fmt::format("{:.2f}", result.processor_gain()), show_count(result.guessed.steps), show_count(result.plain.steps),
                         fmt::format("{} of {}", result.accepted_tokens, result.drafted_tokens)});
         batches.push(Json::object({{"batch", result.batch},
-                                   {"tokens_per_second", rate(result.guessed_seconds)},
-                                   {"plain_tokens_per_second", rate(result.plain_seconds)},
+                                   {"tokens_per_second", rate(result.guessed)},
+                                   {"plain_tokens_per_second", rate(result.plain)},
                                    {"median_gain", result.median_gain()},
-                                   {"best_gain", result.best_gain()},
-                                   {"steps", result.guessed_steps},
-                                   {"plain_steps", result.plain_steps},
+                                   {"processor_gain", result.processor_gain()},
+                                   {"steps", result.guessed.steps},
+                                   {"plain_steps", result.plain.steps},
                                    {"drafted_tokens", result.drafted_tokens},
                                    {"accepted_tokens", result.accepted_tokens}}));
     }

@@ -2,6 +2,7 @@
 #include "ops/bench/speculation/speculation_bench.h"
 
 #include <algorithm>
+#include <ctime>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -49,7 +50,8 @@ std::vector<TokenId> answer_to(const std::vector<TokenId>& prompt, const engine:
     return answer;
 }
 
-double least(const std::vector<double>& values) { return *std::ranges::min_element(values); }
+// Of all threads of this process.
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 }  // namespace
 
@@ -71,12 +73,10 @@ void Script::apply(const kernels::SampleArgs& args) const {
 
 double SpeculationResult::median_gain() const {
     std::vector<double> gains;
-    for (std::size_t i = 0; i < plain_seconds.size(); ++i) gains.push_back(plain_seconds[i] / guessed_seconds[i]);
+    for (std::size_t i = 0; i < plain.seconds.size(); ++i) gains.push_back(plain.seconds[i] / guessed.seconds[i]);
     std::ranges::sort(gains);
     return quantile(gains, 0.5);
 }
-
-double SpeculationResult::best_gain() const { return least(plain_seconds) / least(guessed_seconds); }
 
 std::vector<SpeculationResult> run_speculation(EngineSetup& setup, const SpeculationShape& shape, Script& script) {
     const engine::ModelConfig& config = setup.model().config();
@@ -93,21 +93,22 @@ std::vector<SpeculationResult> run_speculation(EngineSetup& setup, const Specula
             requests.back().seed = id;
         }
         result.tokens = static_cast<std::uint64_t>(std::ssize(requests) * shape.output_tokens);
-        const auto run = [&](std::int64_t drafts_max) {
+        const auto run = [&](SpeculationResult::Way& way, std::int64_t drafts_max) {
             engine::EngineOptions options = setup.options();
             options.drafts_max = drafts_max;
             options.draft_chance_least = shape.chance_least;
             engine::Engine& engine = setup.replace_engine(options);
             std::vector<engine::Request> copies = requests;
             const auto begin = engine::Clock::now();
+            const double processor_begin = processor_seconds();
             keep_full(engine, static_cast<std::size_t>(batch), copies, [](const engine::Result&) {});
-            return std::chrono::duration<double>(engine::Clock::now() - begin).count();
+            way.seconds.push_back(std::chrono::duration<double>(engine::Clock::now() - begin).count());
+            way.processor_seconds += processor_seconds() - processor_begin;
+            way.steps = engine.stats().steps;
         };
         for (std::int64_t i = 0; i < shape.repeat; ++i) {
-            result.plain_seconds.push_back(run(0));
-            result.plain_steps = setup.engine().stats().steps;
-            result.guessed_seconds.push_back(run(setup.options().drafts_max));
-            result.guessed_steps = setup.engine().stats().steps;
+            run(result.plain, 0);
+            run(result.guessed, setup.options().drafts_max);
         }
         result.drafted_tokens = setup.engine().stats().drafted_tokens;
         result.accepted_tokens = setup.engine().stats().accepted_tokens;

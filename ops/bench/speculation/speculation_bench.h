@@ -43,18 +43,23 @@ private:
 };
 
 struct SpeculationResult {
+    // One way, with guesses or without.
+    struct Way {
+        std::vector<double> seconds;     // [repeat]
+        double processor_seconds = 0.0;  // of all rounds, all threads
+        std::uint64_t steps = 0;         // of one round
+    };
     std::int64_t batch = 0;
-    std::uint64_t tokens = 0;             // of all answers
-    std::vector<double> plain_seconds;    // [repeat]
-    std::vector<double> guessed_seconds;  // [repeat]
-    std::uint64_t plain_steps = 0;        // of one round
-    std::uint64_t guessed_steps = 0;
-    std::uint64_t drafted_tokens = 0;
+    std::uint64_t tokens = 0;  // of all answers
+    Way plain;
+    Way guessed;
+    std::uint64_t drafted_tokens = 0;  // of one round
     std::uint64_t accepted_tokens = 0;
 
-    // How many times the throughput without guesses: the median of the rounds, and by the fastest of each way.
+    // How many times the throughput without guesses: the median of the rounds; and per second of the processor, which others that use the
+    // machine change less. With several threads, waiting for each other counts.
     double median_gain() const;
-    double best_gain() const;
+    double processor_gain() const { return plain.processor_seconds / guessed.processor_seconds; }
 };
 
 // The setup's backend comes from script.watch().

@@ -114,7 +114,8 @@ TEST(Bench, SpeculationTakesFewerStepsForAnswersThatCopy) {
     EXPECT_EQ(copies.tokens, 8U * 30U);
     EXPECT_GT(copies.accepted_tokens, 60U);
     EXPECT_GT(copies.drafted_tokens, copies.accepted_tokens);
-    EXPECT_LT(copies.guessed_steps, copies.plain_steps * 3 / 4);
+    EXPECT_LT(copies.guessed.steps, copies.plain.steps * 3 / 4);
+    EXPECT_GT(copies.processor_gain(), 0.0);
     shape.copied = 0.0;
     EXPECT_LT(run_speculation(setup, shape, script).front().accepted_tokens, 20U);
 }
