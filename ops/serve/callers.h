@@ -27,7 +27,8 @@ public:
 
     const Authenticator& authenticator() const { return all_; }
     const consumer::DailyTokens& daily_tokens() const { return used_; }
-    // Throws if API keys, or what they have used, can no longer be read. Takes the tokens' keys anew if their file has changed. Call it now and then.
+    // Throws if API keys, or what they have used, can no longer be read. Takes the tokens' keys anew if their file has changed. Call it
+    // now and then.
     void check();
     // For the log: "2 keys, tokens by 1 key, proxies".
     std::string describe() const;

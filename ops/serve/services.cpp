@@ -1,0 +1,102 @@
+// Makes the parts of settings, and asks each whether it goes on.
+#include "ops/serve/services.h"
+
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "ops/command.h"
+#include "ops/kafka_settings.h"
+
+namespace lorry::ops {
+namespace {
+
+constexpr std::chrono::hours longest_call{24};  // that may be repeated, if calls have no time-out
+
+std::optional<std::chrono::milliseconds> timeout_of(const Settings& settings) {
+    return settings.call_timeout.count() > 0 ? std::optional(settings.call_timeout) : std::nullopt;
+}
+
+std::unique_ptr<Callers> callers_of(const Services::Options& options) {
+    if (options.settings.insecure_no_keys) return nullptr;
+    return std::make_unique<Callers>(Callers::Options{
+        .settings = options.settings, .kafka = options.kafka, .topics = topics_of(options.settings), .deadline = options.deadline});
+}
+
+}  // namespace
+
+UsageLedger::UsageLedger(const Settings& settings, const consumer::KafkaConfig& kafka)
+    : ledger_(
+          consumer::Ledger::start(kafka, {.file = settings.usage_ledger, .topics = topics_of(settings), .days = settings.ledger_days})) {
+    if (!ledger_) {
+        throw UsageError(
+            fmt::format("--usage-ledger {}: another process keeps it; give this gateway a file of its own", settings.usage_ledger));
+    }
+    reader_.emplace(schema::Store::open(settings.usage_ledger, schema::Store::Mode::reader));
+}
+
+Batches::Batches(const consumer::KafkaConfig& kafka, const Settings& settings, const std::string& base_name,
+                 consumer::Clock::time_point deadline)
+    : store_(settings.files), topics_(kafka, topics_of(settings)), file_bytes_max_(settings.file_bytes_max.count) {
+    topics_.wait_until_read(deadline);
+    owner_.emplace(kafka,
+                   consumer::BatchOwner::Options{.topics = topics_of(settings),
+                                                 .run = {.base_name = base_name, .line_bytes_max = settings.job_bytes_max.count}},
+                   topics_, store_);
+}
+
+void Batches::check() const {
+    topics_.check();
+    if (const auto failure = owner_->failure()) throw std::runtime_error(*failure);
+}
+
+Services::Services(const Options& options)
+    : callers_(callers_of(options)),
+      usage_(options.settings.usage_ledger.empty() ? nullptr : std::make_unique<UsageLedger>(options.settings, options.kafka)),
+      adapters_(options.kafka,
+                {.topic = topics_of(options.settings).adapters(), .adapters_root = {}, .base_names = {"base", options.base_name}}),
+      calls_(options.kafka, {.topics = topics_of(options.settings),
+                             .calls_max = static_cast<std::size_t>(options.settings.calls_max),
+                             .call_bytes_max = options.settings.job_bytes_max.count,
+                             .call_timeout = timeout_of(options.settings)}),
+      repeatable_(options.kafka,
+                  {.topic = topics_of(options.settings).repeats(), .running_for = timeout_of(options.settings).value_or(longest_call)},
+                  calls_) {
+    adapters_.wait_until_read(options.deadline);
+    repeatable_.wait_until_read(options.deadline);
+    if (!options.settings.files.empty())
+        batches_ = std::make_unique<Batches>(options.kafka, options.settings, options.base_name, options.deadline);
+}
+
+std::function<std::vector<schema::UsageRow>(const schema::UsageFilter&)> Services::usage() const {
+    if (!usage_) return {};
+    return [this](const schema::UsageFilter& filter) { return usage_->read(filter); };
+}
+
+std::optional<StoredRequests::Backends> Services::stored() { return batches_ ? std::optional(batches_->backends()) : std::nullopt; }
+
+MetricSources Services::sources() const {
+    MetricSources sources{.member = {}, .ledger = {}, .calls = [this] { return calls_.stats(); }};
+    if (usage_) sources.ledger = [this] { return usage_->stats(); };
+    return sources;
+}
+
+void Services::check() {
+    if (const auto failure = calls_.failure()) throw std::runtime_error(*failure);
+    adapters_.check();
+    repeatable_.check();
+    if (batches_) batches_->check();
+    if (callers_) callers_->check();
+}
+
+void Services::drain(std::chrono::milliseconds patience) {
+    if (batches_) batches_->close();
+    calls_.close(patience);
+}
+
+void Services::close() {
+    calls_.close(std::chrono::milliseconds(0));
+    repeatable_.close();
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,100 @@
+// What a gateway runs on, as the settings say: calls over Kafka, and what it follows there. Made by serve.cpp.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "consumer/batches/folder_store.h"
+#include "consumer/kafka/batches/batch_owner.h"
+#include "consumer/kafka/batches/batch_topics.h"
+#include "consumer/kafka/calls/kafka_calls.h"
+#include "consumer/kafka/calls/repeatable_calls.h"
+#include "consumer/kafka/follow/adapter_topic.h"
+#include "consumer/kafka/follow/ledger.h"
+#include "ops/gateway/stored_requests.h"
+#include "ops/metrics.h"
+#include "ops/serve/callers.h"
+#include "ops/settings.h"
+#include "schema/store/store.h"
+
+namespace lorry::ops {
+
+// The ledger of `usage_ledger`.
+class UsageLedger {
+public:
+    // Throws UsageError if another process keeps the file.
+    UsageLedger(const Settings& settings, const consumer::KafkaConfig& kafka);
+    // One thread.
+    std::vector<schema::UsageRow> read(const schema::UsageFilter& filter) const { return reader_->usage(filter); }
+    consumer::Ledger::Stats stats() const { return ledger_->stats(); }
+
+private:
+    std::unique_ptr<consumer::Ledger> ledger_;
+    std::optional<schema::Store> reader_;
+};
+
+// Files and batches.
+class Batches {
+public:
+    // Throws like KafkaError where a topic is missing or cannot be read, and std::runtime_error for the folder.
+    Batches(const consumer::KafkaConfig& kafka, const Settings& settings, const std::string& base_name,
+            consumer::Clock::time_point deadline);
+    StoredRequests::Backends backends() { return {.files = store_, .batches = topics_, .file_bytes_max = file_bytes_max_}; }
+    // Throws if they can no longer be kept.
+    void check() const;
+    // Leaves its batches to the other gateways.
+    void close() { owner_.reset(); }
+
+private:
+    consumer::FolderStore store_;
+    consumer::BatchTopics topics_;
+    const std::size_t file_bytes_max_;
+    std::optional<consumer::BatchOwner> owner_;
+};
+
+// One thread, but for what is handed out.
+class Services {
+public:
+    struct Options {
+        const Settings& settings;
+        const consumer::KafkaConfig& kafka;
+        std::string base_name;
+        consumer::Clock::time_point deadline;
+    };
+    // Returns once all that is followed was read. Throws like KafkaError, and UsageError and std::runtime_error as its parts do.
+    explicit Services(const Options& options);
+    Services(const Services&) = delete;
+    Services& operator=(const Services&) = delete;
+
+    const consumer::AdapterTopic& adapters() const { return adapters_; }
+    consumer::CallBackend& calls() { return repeatable_; }
+    consumer::KafkaCalls::Stats stats() const { return calls_.stats(); }
+    // nullptr: there are no keys, and anyone may call.
+    const Callers* callers() const { return callers_.get(); }
+    // Empty: no usage is kept.
+    std::function<std::vector<schema::UsageRow>(const schema::UsageFilter&)> usage() const;
+    // nullopt: neither files nor batches are kept.
+    std::optional<StoredRequests::Backends> stored();
+    MetricSources sources() const;
+
+    // Throws if calls can no longer be served. Call it now and then.
+    void check();
+    // Leaves batches to other gateways, and waits for the calls that run.
+    void drain(std::chrono::milliseconds patience);
+    // Afterwards, no call has events.
+    void close();
+
+private:
+    std::unique_ptr<Callers> callers_;    // nullptr: anyone may call
+    std::unique_ptr<UsageLedger> usage_;  // nullptr: none is kept
+    consumer::AdapterTopic adapters_;
+    consumer::KafkaCalls calls_;
+    consumer::RepeatableCalls repeatable_;
+    std::unique_ptr<Batches> batches_;  // nullptr: none are kept
+};
+
+}  // namespace lorry::ops
