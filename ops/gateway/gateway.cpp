@@ -356,8 +356,8 @@ void Gateway::start_call(HttpRequestId request, RequestReport report, Sender sen
     const auto [call, is_new] = calls_.emplace(id, OpenCall{.request = request,
                                                             .report = std::move(report),
                                                             .caller = std::move(caller),
-                                                            .repeatable = sender.repeatable,
                                                             .trace = std::move(trace),
+                                                            .repeatable = sender.repeatable,
                                                             .tokens_seen = std::ssize(body) / bytes_per_token});
     CHECK(is_new, "ids of 128 random bits differ, and those of repeatable calls were looked up");
     call_of_.emplace(request, id);
