@@ -8,9 +8,9 @@ namespace lorry::engine {
 namespace {
 
 constexpr std::int64_t length_least = 2;
-constexpr std::int64_t length_most = 32;  // that is compared
-constexpr int places_most = 16;           // that one search compares
-constexpr double newest_share = 0.125;    // of the last match in a chance
+constexpr std::int64_t length_most = 32;      // that is compared
+constexpr int places_most = 16;               // that one search compares
+constexpr double newest_match_share = 0.125;  // of the last match in a chance
 constexpr std::size_t buckets_least = 256;
 
 // How many tokens before both places are equal, up to length_most. one < other.
@@ -58,7 +58,7 @@ void PromptLookup::extend(std::span<const TokenId> tokens) {
 void PromptLookup::judge(TokenId token, std::span<const TokenId> before) {
     const bool is_right = before[static_cast<std::size_t>(match_->place)] == token;
     double& chance = chances_[class_of(match_->length)];
-    chance += newest_share * ((is_right ? 1.0 : 0.0) - chance);
+    chance += newest_match_share * ((is_right ? 1.0 : 0.0) - chance);
     if (!is_right) return match_.reset();
     ++match_->place;
     ++match_->length;

@@ -8,8 +8,8 @@
 namespace lorry::engine {
 namespace {
 
-constexpr double newest_share = 0.0625;  // of the last step in its size's time
-constexpr double slowest = 2.0;          // times the usual: what a step counts at most, as others may use the machine
+constexpr double newest_step_share = 0.0625;  // of the last step in its size's time
+constexpr double slowest = 2.0;               // times the usual: what a step counts at most, as others may use the machine
 constexpr double row_share_unknown = 0.0625;
 
 }  // namespace
@@ -30,8 +30,8 @@ void StepCost::add(std::int64_t rows, double seconds) {
         steps = {.rows = static_cast<double>(rows), .seconds = seconds};
         return;
     }
-    steps.rows += newest_share * (static_cast<double>(rows) - steps.rows);
-    steps.seconds += newest_share * (std::min(seconds, slowest * steps.seconds) - steps.seconds);
+    steps.rows += newest_step_share * (static_cast<double>(rows) - steps.rows);
+    steps.seconds += newest_step_share * (std::min(seconds, slowest * steps.seconds) - steps.seconds);
 }
 
 double StepCost::chance_least(std::int64_t sequences) const {

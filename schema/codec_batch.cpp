@@ -19,7 +19,7 @@ struct StateRow {
     std::string_view name;
     bool is_final = false;
 };
-constexpr std::array states = {
+constexpr std::array batch_states = {
     StateRow{BatchState::validating, "validating"},     StateRow{BatchState::failed, "failed", true},
     StateRow{BatchState::in_progress, "in_progress"},   StateRow{BatchState::finalizing, "finalizing"},
     StateRow{BatchState::completed, "completed", true}, StateRow{BatchState::expired, "expired", true},
@@ -27,8 +27,8 @@ constexpr std::array states = {
 };
 
 const StateRow& row_of(BatchState state) {
-    const auto row = std::ranges::find(states, state, &StateRow::state);
-    CHECK(row != states.end(), "each state has a row");
+    const auto row = std::ranges::find(batch_states, state, &StateRow::state);
+    CHECK(row != batch_states.end(), "each state has a row");
     return *row;
 }
 
@@ -127,7 +127,7 @@ Json describe_batch(const BatchRecord& batch) {
                                 {"error_file_id", is_final(batch.state) ? Json(batch.error_file) : Json()},
                                 {"created_at", batch.created},
                                 {"expires_at", batch.expires}});
-    for (const StateRow& row : states) {
+    for (const StateRow& row : batch_states) {
         if (row.state == BatchState::validating) continue;
         const auto at = batch.since.find(row.state);
         object.set(fmt::format("{}_at", row.name), at == batch.since.end() ? Json() : Json(at->second));
@@ -177,10 +177,10 @@ Expected<BatchRecord, std::string> parse_batch(std::string_view value) {
     if (!endpoint) reader.fail("field 'endpoint' is no url that this version knows");
     batch.endpoint = endpoint.value_or(Endpoint::chat_completions);
     const std::string state = reader.required_text("status");
-    const auto row = std::ranges::find(states, state, &StateRow::name);
-    if (row == states.end()) return unexpected(std::string("field 'status' is no state that this version knows"));
+    const auto row = std::ranges::find(batch_states, state, &StateRow::name);
+    if (row == batch_states.end()) return unexpected(std::string("field 'status' is no state that this version knows"));
     batch.state = row->state;
-    for (const StateRow& each : states) {
+    for (const StateRow& each : batch_states) {
         const std::string key = fmt::format("{}_at", each.name);
         if (reader.has(key)) batch.since[each.state] = reader.count(key);
     }

@@ -22,14 +22,14 @@ namespace fs = std::filesystem;
         fmt::format("the files' folder: cannot {} {}: {}", what, path.string(), std::error_code(errno, std::generic_category()).message()));
 }
 
-class Descriptor {
+class FileDescriptor {
 public:
-    explicit Descriptor(int number) : number_(number) {}
-    ~Descriptor() {
+    explicit FileDescriptor(int number) : number_(number) {}
+    ~FileDescriptor() {
         if (number_ >= 0) ::close(number_);
     }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
+    FileDescriptor(const FileDescriptor&) = delete;
+    FileDescriptor& operator=(const FileDescriptor&) = delete;
     int number() const { return number_; }
 
 private:
@@ -64,7 +64,7 @@ public:
         if (::fsync(file_.number()) != 0) fail("sync", temporary_);
         if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename", temporary_);
         is_kept_ = true;
-        const Descriptor entry(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        const FileDescriptor entry(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (entry.number() < 0 || ::fsync(entry.number()) != 0) fail("sync", folder_);
     }
 
@@ -72,7 +72,7 @@ private:
     const fs::path folder_;
     const fs::path path_;
     const fs::path temporary_;
-    const Descriptor file_;
+    const FileDescriptor file_;
     bool is_kept_ = false;
 };
 
@@ -92,7 +92,7 @@ public:
 
 private:
     const fs::path path_;
-    const Descriptor file_;
+    const FileDescriptor file_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "schema/check.h"
+#include "schema/codec.h"
 #include "schema/json.h"
 
 namespace lorry::ops {
@@ -73,7 +74,7 @@ HttpAnswer answer_of(const GatewayError& row, const std::string& message, const 
                                      {"type", row.type},
                                      {"param", param.empty() ? Json() : Json(param)},
                                      {"code", row.code}});
-    return {.status = row.status, .type = "application/json", .body = Json::object({{"error", error}}).dump()};
+    return {.status = row.status, .type = json_type, .body = Json::object({{"error", error}}).dump()};
 }
 
 }  // namespace
@@ -90,6 +91,10 @@ HttpAnswer gateway_error(std::string_view code, const std::string& message, cons
     const auto row = std::ranges::find(rows, code, [](const GatewayError& each) { return std::string_view(each.code); });
     CHECK(row != rows.end(), "the code has a row");
     return answer_of(*row, message, param);
+}
+
+HttpAnswer answer_of(const schema::JobError& error) {
+    return {.status = static_cast<unsigned>(error.status_code()), .type = json_type, .body = schema::error_body(error).dump()};
 }
 
 }  // namespace lorry::ops

@@ -1,5 +1,5 @@
 // The errors that the gateway itself answers with, in the shape of OpenAI's error object. Those of jobs are in
-// schema/error_code.h. Used by gateway.cpp and `lorry docs errors`.
+// schema/error_code.h. Used by all of ops/gateway and by `lorry docs errors`.
 #pragma once
 
 #include <span>
@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ops/http/server.h"
+#include "schema/job.h"
 
 namespace lorry::ops {
 
@@ -22,5 +23,10 @@ std::span<const GatewayError> gateway_errors();
 // {"error":{"message","type","param","code"}} of the first row of that status, or of the row of that code. There has to be one.
 HttpAnswer gateway_error(unsigned status, const std::string& message);
 HttpAnswer gateway_error(std::string_view code, const std::string& message, const std::string& param = {});
+
+inline constexpr const char* json_type = "application/json";
+
+// The error of a job, as an answer.
+HttpAnswer answer_of(const schema::JobError& error);
 
 }  // namespace lorry::ops

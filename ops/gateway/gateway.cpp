@@ -23,14 +23,9 @@ using schema::Json;
 constexpr const char* base_alias = "base";
 // What is parsed in less time than it takes to hand it to another thread.
 constexpr std::size_t quick_body_bytes = 16 * 1024;
-constexpr const char* json_type = "application/json";
 constexpr const char* stream_type = "text/event-stream; charset=utf-8";
 
 std::string event_of(std::string_view data) { return fmt::format("data: {}\n\n", data); }
-
-HttpAnswer answer_of(const schema::JobError& error) {
-    return {.status = static_cast<unsigned>(error.status_code()), .type = json_type, .body = schema::error_body(error).dump()};
-}
 
 HttpAnswer with_retry(HttpAnswer answer, std::chrono::seconds after) {
     answer.fields.emplace_back("Retry-After", std::to_string(after.count()));
@@ -73,7 +68,7 @@ HttpAnswer answer_of(const consumer::CallEnd& end, const std::string& id) {
 // "application/json", perhaps with parameters.
 bool is_json(const std::string* type) {
     if (type == nullptr) return false;
-    return schema::lower_case(std::string_view(*type).substr(0, type->find_first_of("; \t"))) == "application/json";
+    return schema::lower_case(std::string_view(*type).substr(0, type->find_first_of("; \t"))) == json_type;
 }
 
 // The tokens that a result says it took. It is not parsed, as the network's thread serves others meanwhile: the member stands last, and

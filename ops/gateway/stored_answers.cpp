@@ -18,11 +18,6 @@ namespace {
 using schema::Json;
 
 constexpr schema::Seconds completion_window = 24 * 3600;
-constexpr const char* json_type = "application/json";
-
-HttpAnswer answer_of(const schema::JobError& error) {
-    return {.status = static_cast<unsigned>(error.status_code()), .type = json_type, .body = schema::error_body(error).dump()};
-}
 
 HttpAnswer json_answer(const Json& body) { return {.type = json_type, .body = body.dump()}; }
 

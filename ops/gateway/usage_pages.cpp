@@ -81,7 +81,7 @@ HttpAnswer UsagePages::page(const UsageQuery& query) const {
     try {
         const schema::UsageReport report = report_usage(options_.read(query.filter), query.by, options_.prices);
         if (query.is_csv) return {.type = "text/csv; charset=utf-8; header=present", .body = csv_of(report)};
-        return {.type = "application/json", .body = json_of(report).dump()};
+        return {.type = json_type, .body = json_of(report).dump()};
     } catch (const std::runtime_error& error) {
         HttpAnswer answer = gateway_error(503, fmt::format("the usage cannot be read at the moment: {}", error.what()));
         answer.fields = {{"Retry-After", "10"}};

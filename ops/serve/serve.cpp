@@ -80,7 +80,7 @@ private:
     Services& services_;
 };
 
-std::int64_t seconds_now() {
+std::int64_t start_time() {
     return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -146,7 +146,7 @@ ExitCode ServeCommand::run() {
         listen({.host = where.host,
                 .port = where.port,
                 .base_name = base_name,
-                .created = seconds_now(),
+                .created = start_time(),
                 .authenticator = callers != nullptr ? &callers->authenticator() : nullptr,
                 .remembers = true,
                 .limits = http_limits_of(settings),

@@ -14,7 +14,7 @@ using std::chrono::days;
 using std::chrono::sys_days;
 
 constexpr std::int64_t day_ms = std::chrono::milliseconds(days(1)).count();
-constexpr const char* columns = "day, tenant, key, model, adapter, jobs, prompt_tokens, completion_tokens, cached_tokens";
+constexpr const char* stored_columns = "day, tenant, key, model, adapter, jobs, prompt_tokens, completion_tokens, cached_tokens";
 
 // The jobs that ended between two times and took tokens. No name of an adapter has an '@'.
 constexpr const char* usage_of_jobs = R"(
@@ -45,7 +45,7 @@ void Store::close_days(Timestamp before) {
     const std::int64_t end = number_of(std::chrono::floor<days>(before));
     if (end <= open) return;
     Transaction transaction(database);
-    database.query(fmt::format("INSERT INTO usage ({}) SELECT {} FROM ({})", columns, columns, usage_of_jobs))
+    database.query(fmt::format("INSERT INTO usage ({}) SELECT {} FROM ({})", stored_columns, stored_columns, usage_of_jobs))
         .bind(open * day_ms)
         .bind(end * day_ms)
         .run();
@@ -67,7 +67,7 @@ std::vector<UsageRow> Store::usage(const UsageFilter& filter) const {
         fmt::format("SELECT {} FROM usage WHERE day BETWEEN ?1 AND ?2 AND (?3 IS NULL OR tenant = ?3) UNION ALL SELECT {} FROM ({}) "
                     "WHERE day >= (SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM meta WHERE key = 'usage_closed') "
                     "AND (?3 IS NULL OR tenant = ?3) ORDER BY 1, 2, 3, 4, 5",
-                    columns, columns, usage_of_jobs));
+                    stored_columns, stored_columns, usage_of_jobs));
     query.bind(since).bind(until);
     if (filter.tenant) {
         query.bind(*filter.tenant);

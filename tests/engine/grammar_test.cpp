@@ -159,22 +159,25 @@ TEST_P(GrammarTest, WritesJsonInTheStyleThatAJobAsksFor) {
 
 TEST_P(GrammarTest, HoldsTagsToTheirSchemasInFreeText) {
     const std::string tags =
-        R"({"structures":[{"begin":"<f=a>","schema":{"enum":[17]},"end":"</f>"},{"begin":"<f=b>","schema":{"type":"boolean"},"end":"."},)"
-        R"({"begin":"$","schema":{"enum":["x"]},"end":""}],"triggers":["<f=","$"]})";
-    std::size_t found = 0;
+        R"({"structures":[{"begin":"a[","schema":{"enum":[17]},"end":"]"},{"begin":"e","schema":{"enum":["x"]},"end":""}],)"
+        R"("triggers":["a","e"]})";
+    const std::array<std::string_view, 2> whole{"a[17]", R"(e"x")"};
+    std::map<std::string_view, int> found;
     for (const Result& result : results_under({.kind = schema::Structure::Kind::tags, .text = tags}, GetParam())) {
-        for (std::size_t at = 0; (at = result.text.find_first_of("<$", at)) != std::string::npos; ++at) {
-            const std::string_view rest = std::string_view(result.text).substr(at);
-            if (!rest.starts_with("<f=") && !rest.starts_with('$')) continue;
-            const std::array<std::string_view, 4> whole{"<f=a>17</f>", "<f=b>true.", "<f=b>false.", R"($"x")"};
-            const bool is_whole = std::ranges::any_of(whole, [&](std::string_view tag) { return rest.starts_with(tag); });
-            const bool is_cut = result.finish == FinishReason::length &&
-                                std::ranges::any_of(whole, [&](std::string_view tag) { return tag.starts_with(rest); });
-            EXPECT_TRUE(is_whole || is_cut) << result.text;
-            found += is_whole ? 1U : 0U;
+        std::string_view rest = result.text;
+        while (!rest.empty()) {
+            rest.remove_prefix(std::min(rest.find_first_of("ae"), rest.size()));
+            const auto* const tag = std::ranges::find_if(whole, [&](std::string_view each) { return rest.starts_with(each); });
+            if (tag == whole.end()) {
+                const bool is_cut = std::ranges::any_of(whole, [&](std::string_view each) { return each.starts_with(rest); });
+                EXPECT_TRUE(is_cut && (rest.empty() || result.finish == FinishReason::length)) << result.text;
+                break;
+            }
+            ++found[*tag];
+            rest.remove_prefix(tag->size());
         }
     }
-    EXPECT_GT(found, 5U);
+    EXPECT_EQ(found.size(), whole.size());
 }
 
 // An answer whose names and signs are forced, with room for drawn tokens between them.

@@ -30,8 +30,6 @@ constexpr milliseconds reader_turn{100};
 constexpr milliseconds cancels_patience{5'000};         // at the end
 constexpr std::size_t record_bytes_besides = 64 << 10;  // of a call's record, besides its body
 
-constexpr CallRefusal unavailable{.kind = CallRefusal::Kind::unavailable, .retry_after = std::chrono::seconds(5)};
-
 KafkaSettings producer_settings_of(const KafkaCalls::Options& options) {
     KafkaSettings settings = producer_settings({.record_bytes_max = options.call_bytes_max + record_bytes_besides});
     settings.emplace_back("message.timeout.ms", std::to_string(options.send_timeout.count()));
@@ -173,7 +171,7 @@ void KafkaCalls::State::report(std::uint64_t tag, rd_kafka_resp_err_t error, std
         if (producer.complaints().note(rd_kafka_err2str(error))) {
             log_warning("{}: a call was not taken: {}", options.topics.calls(), explain(error, options.topics.calls()));
         }
-        return end(call, unavailable);
+        return end(call, call_unavailable);
     }
     call->second.is_sent = true;
     if (offset >= 0) call->second.place = {.topic = options.topics.calls(), .partition = partition, .offset = offset};
@@ -282,7 +280,7 @@ void KafkaCalls::State::end(OpenCalls::iterator call, CallEnd end) {
 }
 
 void KafkaCalls::State::end_all() {
-    while (!open.empty()) end(open.begin(), unavailable);
+    while (!open.empty()) end(open.begin(), call_unavailable);
 }
 
 void KafkaCalls::State::send_cancel(const std::string& id, const schema::Source& place) {
@@ -310,7 +308,7 @@ std::optional<CallRefusal> KafkaCalls::submit(Call call, CallListener& listener)
         ++state.counts.refused;
         return refusal;
     };
-    if (state.is_closed || state.is_away()) return refuse(unavailable);
+    if (state.is_closed || state.is_away()) return refuse(call_unavailable);
     if (state.open.size() >= state.options.calls_max) return refuse(CallRefusal{});
     // A repeatable one that was cancelled before the brokers had it.
     if (state.open.contains(call.id)) return refuse({.kind = CallRefusal::Kind::running});
@@ -325,7 +323,7 @@ std::optional<CallRefusal> KafkaCalls::submit(Call call, CallListener& listener)
     if (error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) return refuse({.kind = CallRefusal::Kind::too_large});
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
         log_warning("{}: a call was not taken: {}", state.options.topics.calls(), explain(error, state.options.topics.calls()));
-        return refuse(unavailable);
+        return refuse(call_unavailable);
     }
     state.next_partition = (state.next_partition + 1) % state.partitions;
     ++state.counts.sent;

@@ -20,7 +20,6 @@
 namespace lorry::consumer {
 namespace {
 
-constexpr CallRefusal unavailable{.kind = CallRefusal::Kind::unavailable, .retry_after = std::chrono::seconds(5)};
 constexpr std::chrono::milliseconds report_turn{100};
 constexpr std::chrono::milliseconds records_patience{5'000};  // at the end
 
@@ -175,14 +174,14 @@ CallEnd RepeatableCalls::State::fetch(const std::string& id, const schema::Sourc
     while (Clock::now() < deadline) {
         for (const schema::JobRecord& record : reader.poll(report_turn, 1)) {
             if (record.source == place && record.key == id) return call_end_of(record);
-            return unavailable;  // retention has deleted it
+            return call_unavailable;  // retention has deleted it
         }
     }
-    return unavailable;
+    return call_unavailable;
 }
 
 void RepeatableCalls::State::replay(const std::string& id, const Repeat& repeat, CallListener& listener) {
-    CallEnd end = unavailable;
+    CallEnd end = call_unavailable;
     try {
         end = fetch(id, *repeat.result);
     } catch (const std::exception& error) {

@@ -12,7 +12,7 @@ namespace lorry::consumer {
 
 namespace {
 
-constexpr std::chrono::milliseconds check_interval{1'000};
+constexpr std::chrono::milliseconds look_interval{1'000};
 
 std::chrono::sys_days today() { return std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now()); }
 
@@ -41,7 +41,7 @@ void StatusTopic::Offsets::add(std::int64_t offset) {
 
 StatusTopic::StatusTopic(const KafkaConfig& config, const std::string& topic) {
     follower_ = std::make_unique<TopicFollower>(
-        config, topic, [this](const schema::JobRecord& record) { apply(record); }, check_interval, schema::Timestamp(today()));
+        config, topic, [this](const schema::JobRecord& record) { apply(record); }, look_interval, schema::Timestamp(today()));
 }
 
 StatusTopic::~StatusTopic() = default;
