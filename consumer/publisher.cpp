@@ -68,6 +68,7 @@ void Publisher::publish(StreamDelta delta) {
     const auto stream = streams_.find(delta.key);
     CHECK(stream != streams_.end(), "a delta follows the begin of its stream");
     if (!is_ours(stream->second.chunks.source(), stream->second.epoch)) return;
+    stream->second.tokens[delta.choice] = delta.delta.tokens;
     for (const schema::Chunk& chunk : stream->second.chunks.text(delta.choice, delta.delta)) sink_.publish(chunk);
 }
 
@@ -97,11 +98,10 @@ void Publisher::publish(JobEnded ended) {
     }
     if (auto error = error_of_answer(reply_, ended)) ended.error = std::move(error);
     schema::Completion completion = completion_of(reply_, ended);
+    // Its reader has the text, so that it counts.
+    if (const std::int64_t sent = tokens_sent(job.key); ended.failure && sent > 0)
+        completion.usage = {.prompt_tokens = job.plan.prompt_tokens, .completion_tokens = sent};
     completion.chunks = end_stream(ended, completion.usage);
-    // Its reader has the text, so that it counts: about a token for each chunk.
-    if (ended.failure && completion.chunks.value_or(0) > 0) {
-        completion.usage = {.prompt_tokens = job.plan.prompt_tokens, .completion_tokens = *completion.chunks};
-    }
     observe(ended, completion);
     publish(Outcome{.source = job.source(), .epoch = job.epoch, .record = std::move(completion)});
 }
@@ -127,6 +127,14 @@ std::optional<std::int64_t> Publisher::end_stream(const JobEnded& ended, const s
     const std::int64_t chunks = stream->second.chunks.written();
     streams_.erase(stream);
     return chunks;
+}
+
+std::int64_t Publisher::tokens_sent(JobKey job) const {
+    const auto stream = streams_.find(job);
+    std::int64_t tokens = 0;
+    if (stream == streams_.end()) return tokens;
+    for (const auto& [choice, of_choice] : stream->second.tokens) tokens += of_choice;
+    return tokens;
 }
 
 void Publisher::observe(const JobEnded& ended, const schema::Completion& completion) {

@@ -2,6 +2,8 @@
 // thread only.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -34,6 +36,8 @@ private:
     void publish(Outcome outcome);
     bool is_ours(const schema::Source& source, Epoch epoch) const { return jobs_in_flight_.contains(source, epoch); }
     std::optional<std::int64_t> end_stream(const JobEnded& ended, const schema::Usage& usage);
+    // Of the outputs of a stream, when its last chunk was sent; 0: nothing was.
+    std::int64_t tokens_sent(JobKey job) const;
     void observe(const JobEnded& ended, const schema::Completion& completion);
 
     CompletionSink& sink_;
@@ -43,6 +47,7 @@ private:
     struct Stream {
         ChunkWriter chunks;
         Epoch epoch;
+        std::map<std::int32_t, std::int64_t> tokens = {};  // by choice: of its output when the last chunk was sent
     };
     std::unordered_map<JobKey, Stream> streams_;
     std::vector<std::pair<schema::Source, Epoch>> uncommitted_;

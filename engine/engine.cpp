@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 #include <stdexcept>
@@ -149,7 +150,7 @@ struct Engine::Implementation {
     std::unordered_map<RequestId, Sequence> sequences;  // all unfinished; nodes do not move
     std::vector<RequestId> complete_at_submit;          // there is nothing to compute for them
     std::set<RequestId> forks_waiting;                  // those that hold blocks
-    TenantTurns tenants;
+    std::array<TenantTurns, 2> tenants;                 // of jobs, and of calls
 
     Plan next_plan;
     std::vector<Batch> batches;  // one for each step that may be queued, used in turn
@@ -329,7 +330,7 @@ void Engine::Implementation::launch(const Plan& plan, StepOutput& output) {
 // Moves a sequence from the waiting queue to the running set.
 void Engine::Implementation::start(Sequence& sequence, const SharedPrefix& prefix, StepOutput& output) {
     waiting.start(sequence.id());
-    tenants.start(sequence.arrival);
+    tenants.at(sequence.request().is_call).start(sequence.id());
     forks_waiting.erase(sequence.id());
     running.start(sequence, prefix);
     const std::int64_t of_prompt = std::min(sequence.computed, sequence.prompt_tokens());
@@ -432,9 +433,10 @@ void Engine::Implementation::take_results(const Batch& batch, const BatchEntry& 
 // Guesses what comes next, where that takes less time than drawing it. A step has no rows with logits for more than is spare.
 void Engine::Implementation::draft(Sequence& sequence) const {
     if (options.drafts_max == 0) return;
-    const std::int64_t sequences_running = std::ssize(running.sequences());
+    const auto sequences_running = std::max<std::int64_t>(1, std::ssize(running.sequences()));
     const std::int64_t spare = std::max<std::int64_t>(0, limits.sample_rows - sequences_running);
-    sequence.draft({.count = std::min(options.drafts_max, spare),
+    const std::int64_t sharing = sequence.request().drawing->depends_on_drawn() ? sequences_running : 1;  // as masks take time
+    sequence.draft({.count = std::min(options.drafts_max, spare / sharing),
                     .chance_least = options.draft_chance_least ? *options.draft_chance_least : cost.chance_least(sequences_running)});
 }
 
@@ -463,7 +465,8 @@ void Engine::Implementation::submit(Request request) {
     const auto rope_length = model.rope_length(prompt_tokens, tokens_max);
     const BlockHash root = root_hash(adapter, request.prefix_scope, rope_length.value_or(0));
     const TextRows text_rows = text_rows_of(request, model.config());
-    const std::uint64_t turn = tenants.arrive(request.tenant, prompt_tokens + std::min(request.max_tokens, expected_output_max));
+    const std::int64_t tokens = prompt_tokens + std::min(request.max_tokens, expected_output_max);
+    const std::uint64_t turn = tenants.at(request.is_call).arrive({.id = id, .tenant = request.tenant, .cost = tokens});
     const auto [place, fresh] = sequences.try_emplace(id, std::move(request), turn, root, tokenizer, text_rows, options.force_together);
     CHECK(fresh, "request ids are unique");
     Sequence& sequence = place->second;
@@ -543,6 +546,7 @@ void Engine::Implementation::forget(RequestId id) {
     running.remove(sequence);
     for (Batch& batch : batches) batch.drop(sequence);
     waiting.remove(id);
+    tenants.at(sequence.request().is_call).leave(id);
     forks_waiting.erase(id);
     running.release_blocks(sequence);
     for (const RequestId follower : sequence.followers) {

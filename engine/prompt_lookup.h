@@ -20,7 +20,7 @@ struct DraftLimits {
     double chance_least = 0.0;  // that a guess and all before it are right
 };
 
-// The engine's thread only. Call extend() when the sequence has grown, then guess(). Takes 12 to 16 bytes a token.
+// The engine's thread only. Call extend() when the sequence has grown, then guess(). Takes 8 to 24 bytes a token.
 class PromptLookup {
 public:
     // tokens: all of the sequence. Takes constant time for each that is new, and notes which of them it would have guessed.

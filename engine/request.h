@@ -123,6 +123,7 @@ struct Delta {
     RequestId id = 0;
     std::string text;
     std::vector<TokenLogprobs> logprobs;  // of the tokens whose text begins in this delta
+    std::int64_t tokens = 0;              // of the output so far, also of those whose text is not certain yet
     // Set once, when a prompt with score_begin is completely scored: before any text of the request and of its forks.
     struct ScoredPrompt {
         TokenId first = 0;

@@ -381,7 +381,7 @@ bool Sequence::accept(const kernels::SampleResult& drawn) {
 }
 
 Delta Sequence::take_delta(bool final) {
-    Delta delta{.id = request_.id, .text = matcher_.take_certain(final), .logprobs = {}, .prompt = {}};
+    Delta delta{.id = request_.id, .text = matcher_.take_certain(final), .logprobs = {}, .tokens = std::ssize(output()), .prompt = {}};
     if (request_.score_begin && !prompt_streamed_ && !view().score_begin) {
         delta.prompt = {.first = tokens.front(), .scores = result.scores};
         prompt_streamed_ = true;

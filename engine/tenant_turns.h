@@ -2,46 +2,57 @@
 // others. Used by engine.cpp; the engine's thread only.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <unordered_map>
+
+#include "engine/request.h"
 
 namespace lorry::engine {
 
 // Start-time fair queueing (Goyal, Vin and Cheng, 1996): a tenant's requests have turns one after another, each as far after the one before
-// as that one costs, and none before the turn of the request that started last. So tenants start equal costs, and one that was quiet has
-// saved nothing up. Requests of a single tenant keep their order.
+// as that one costs, and none before now. Now is the turn of the request that started last or, as urgent ones start out of turn, the first
+// turn that waits. So tenants start equal costs, and one that was quiet has saved nothing up. Requests of a single tenant keep their order.
 class TenantTurns {
 public:
-    // The turn of a request that arrives: requests with smaller ones start first. cost: tokens that it may compute, at least 1.
-    std::uint64_t arrive(const std::string& tenant, std::int64_t cost) {
-        if (next_.size() >= forget_at_) forget_idle();
-        std::uint64_t& next = next_[tenant];
-        const std::uint64_t turn = std::max(now_, next);
-        next = turn + static_cast<std::uint64_t>(cost);
-        return turn;
-    }
-    void start(std::uint64_t turn) { now_ = std::max(now_, turn); }
-    // Tenants of whom something is remembered: those whose next turn is not now. A producer may invent tenants, so they have a limit.
-    std::size_t remembered() const { return next_.size(); }
+    struct Arrival {
+        RequestId id = 0;
+        std::string tenant;
+        std::int64_t cost = 0;  // tokens that it may compute, at least 1
+    };
+    // The turn of a request that arrives: requests with smaller ones start first.
+    std::uint64_t arrive(const Arrival& arrival);
+    // A request starts, or ends without having started: then it costs nothing once its tenant has no other that waits. Those that started
+    // before are passed over.
+    void start(RequestId id);
+    void leave(RequestId id);
+
+    // Tenants of whom something is remembered. A producer may invent tenants, so those without requests that wait have a limit.
+    std::size_t remembered() const { return tenants_.size(); }
     static constexpr std::size_t tenants_max = 10'000;
 
 private:
-    void forget_idle() {
-        std::erase_if(next_, [&](const auto& entry) { return entry.second <= now_; });
-        if (next_.size() >= tenants_max) {
-            // A new round: whoever comes from now on has a turn after all that were given out.
-            for (const auto& [tenant, next] : next_) now_ = std::max(now_, next);
-            next_.clear();
-        }
-        forget_at_ = std::clamp(2 * next_.size(), forget_at_min, tenants_max);
-    }
+    struct Tenant {
+        std::uint64_t next = 0;        // the turn of its next request, if that is not before now
+        std::uint64_t next_began = 0;  // the same without those that wait
+        std::size_t waiting = 0;
+    };
+    struct Waiting {
+        std::string tenant;
+        std::uint64_t turn = 0;
+        std::uint64_t end = 0;
+    };
+    Tenant& remove(std::unordered_map<RequestId, Waiting>::iterator place);
+    void forget_idle();
 
     static constexpr std::size_t forget_at_min = 64;
     std::uint64_t now_ = 0;
-    std::map<std::string, std::uint64_t> next_;  // by tenant
+    std::map<std::string, Tenant> tenants_;
+    std::unordered_map<RequestId, Waiting> waiting_;
+    std::multiset<std::uint64_t> turns_;  // of these
     std::size_t forget_at_ = forget_at_min;
 };
 

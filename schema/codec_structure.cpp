@@ -111,7 +111,13 @@ Read tags_as_text(std::string place, const Json& value) {
     const auto* text = value.as_string();
     const auto parsed = text != nullptr ? Json::parse(*text) : Expected<Json, std::string>(value);
     if (!parsed || !parsed->is_object()) return unexpected(wrong_type(place, "structural tags as a JSON object, or its text", value));
-    return tags_of(std::move(place), *parsed);
+    Members members(place, *parsed);
+    for (const std::string_view part : {"type", "format", "structures", "triggers"}) members.find(part);
+    if (auto error = members.error_of_others()) return unexpected(*std::move(error));
+    const Json* type = members.find("type");
+    if (type != nullptr && (!type->is_string() || *type->as_string() != "structural_tag"))
+        return unexpected(wrong_value(members.place_of("type"), *type, "\"structural_tag\""));
+    return tags_of(place, *parsed);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,8 +22,12 @@ namespace {
 using schema::BatchState;
 using schema::Json;
 
-constexpr std::size_t errors_max = 100;
+// Of a batch that is refused: they are in its record, which is written again and again and has to stay small.
+constexpr std::size_t errors_max = 20;
+constexpr std::size_t error_message_bytes_max = 300;
 constexpr std::size_t row_bytes_max = std::size_t{64} << 20;  // a result in a part
+// A line of an input that was checked, whatever limit it was checked with.
+constexpr std::size_t input_line_bytes_max = std::size_t{64} << 20;
 
 schema::Seconds seconds(BatchRun::Time time) { return time.time_since_epoch().count(); }
 
@@ -32,20 +37,29 @@ schema::BatchError error_of(schema::ErrorCode code, std::string message, std::op
     return {.code = std::string(row->name), .line = std::nullopt, .message = std::move(message), .param = std::move(param)};
 }
 
-// A row of a part; nullopt: it is none, which nobody writes.
-struct Row {
-    std::int64_t line = 0;
-    bool is_success = false;
-    std::string_view result;
+// A content of the batch is gone, or is not as it was: the batch cannot go on.
+class BatchContentLost : public std::runtime_error {
+public:
+    explicit BatchContentLost(schema::BatchError the_error) : std::runtime_error(the_error.message), error(std::move(the_error)) {}
+    const schema::BatchError error;
 };
-std::optional<Row> row_of(std::string_view text) {
-    Row row;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), row.line);
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    if (error != std::errc() || text.size() < 3 || text[0] != ' ' || text[2] != ' ') return std::nullopt;
-    row.is_success = text[1] == '1';
-    row.result = text.substr(3);
-    return row;
+
+[[noreturn]] void lose_content(const char* code, std::string message) {
+    throw BatchContentLost({.code = code, .line = std::nullopt, .message = std::move(message), .param = std::nullopt});
+}
+
+// Of an input that was checked.
+[[noreturn]] void lose_input() { lose_content("content_changed", "the input file is not any more as it was when it was checked"); }
+std::string_view checked_line(LineReader& input) {
+    const auto line = input.next();
+    if (!line) lose_input();
+    if (line->is_too_long) lose_content("content_changed", "a line of the input file is too long to be read again");
+    return line->text;
+}
+Json checked_object(std::string_view line) {
+    auto object = Json::parse(line);
+    if (!object || !object->is_object()) lose_input();
+    return *std::move(object);
 }
 
 // Of a line whose job has no result.
@@ -66,17 +80,64 @@ std::string text_in(const Json& object, const char* name) {
 
 }  // namespace
 
+// A row of a part.
+struct BatchRun::Row {
+    std::int64_t line = 0;
+    bool is_success = false;
+    std::string_view result;
+
+    // nullopt: it is none, which nobody writes.
+    static std::optional<Row> of(std::string_view text) {
+        Row row;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), row.line);
+        text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+        if (error != std::errc() || text.size() < 3 || text[0] != ' ' || text[2] != ' ') return std::nullopt;
+        row.is_success = text[1] == '1';
+        row.result = text.substr(3);
+        return row;
+    }
+};
+
+// One of the two files of results, while it is written.
+struct BatchRun::ResultFile {
+    std::unique_ptr<FileStore::Writer> writer;  // nullptr: no row was known when the files were chosen
+    std::int64_t bytes = 0;
+
+    void add(std::string_view row) {
+        if (writer == nullptr) lose_content("content_changed", "the stored results are not any more as they were");
+        writer->write(fmt::format("{}\n", row));
+        bytes += std::ssize(row) + 1;
+    }
+};
+
 BatchRun::BatchRun(schema::BatchRecord batch, FileStore& store, BatchLog& log, Options options)
     : batch_(std::move(batch)), store_(store), log_(log), options_(std::move(options)) {
-    has_result_.resize(static_cast<std::size_t>(batch_.lines));
+    count_parts();
+}
+
+void BatchRun::read_part(const std::string& part, const std::function<void(const Row&)>& take) const {
+    auto content = store_.open(part, 0);
+    if (!content) lose_content("content_missing", fmt::format("stored results of the batch are missing: {}", part));
+    LineReader rows(std::move(content), 0, row_bytes_max);
+    while (const auto text = rows.next()) {
+        if (text->is_too_long) lose_content("content_changed", fmt::format("stored results of the batch are damaged: {}", part));
+        const auto row = Row::of(text->text);
+        if (row && row->line >= 0 && row->line < batch_.lines) take(*row);
+    }
+}
+
+// Which lines have a result, as the parts say that are there.
+void BatchRun::count_parts() {
+    has_result_.assign(static_cast<std::size_t>(batch_.lines), false);
     batch_.succeeded = 0;
     batch_.failed = 0;
     for (const std::string& part : batch_.parts) {
-        auto content = store_.open(part, 0);
-        if (!content) throw std::runtime_error(fmt::format("batch {}: its results {} are missing in the files' folder", batch_.id, part));
-        LineReader rows(std::move(content), 0, row_bytes_max);
-        while (const auto text = rows.next()) {
-            if (const auto row = row_of(text->text)) mark(row->line, row->is_success);
+        try {
+            read_part(part, [&](const Row& row) {
+                if (!has_result_.at(static_cast<std::size_t>(row.line))) mark(row.line, row.is_success);
+            });
+        } catch (const BatchContentLost& lost) {
+            lost_ = lost.error;
         }
     }
 }
@@ -88,7 +149,8 @@ void BatchRun::mark(std::int64_t line, bool is_success) {
 
 void BatchRun::take(std::int64_t line, std::string_view result) {
     const bool is_gathering = batch_.state == BatchState::in_progress || batch_.state == BatchState::cancelling;
-    if (!is_gathering || line < 0 || line >= batch_.next_line || has_result_.at(static_cast<std::size_t>(line))) return;
+    if (!is_gathering || line < 0 || line >= std::min(batch_.next_line, batch_.lines) || has_result_.at(static_cast<std::size_t>(line)))
+        return;
     const auto summary = schema::parse_result(result);
     if (!summary) return;
     // One line, whoever wrote it.
@@ -98,6 +160,17 @@ void BatchRun::take(std::int64_t line, std::string_view result) {
 }
 
 bool BatchRun::step(const Moment& moment) {
+    std::optional<schema::BatchError> lost = lost_;
+    try {
+        if (!lost) return go_on(moment);
+    } catch (const BatchContentLost& error) {
+        lost = error.error;
+    }
+    give_up(moment, *std::move(lost));
+    return true;
+}
+
+bool BatchRun::go_on(const Moment& moment) {
     if (!pending_.empty() && !pending_since_) pending_since_ = moment.now;
     const bool is_early = batch_.state == BatchState::validating || batch_.state == BatchState::in_progress;
     if (moment.is_cancelled && is_early) {
@@ -123,11 +196,11 @@ void BatchRun::enter(BatchState state, Time now) {
     batch_.since.emplace(state, seconds(now));
 }
 
+// An input that was checked.
 LineReader BatchRun::open_input(std::int64_t from) const {
     auto content = store_.open(batch_.input_file, from);
-    if (!content)
-        throw std::runtime_error(fmt::format("batch {}: its input {} is missing in the files' folder", batch_.id, batch_.input_file));
-    return {std::move(content), from, options_.line_bytes_max};
+    if (!content) lose_content("content_missing", "the input file was deleted before the batch had ended");
+    return {std::move(content), from, std::max(options_.line_bytes_max, input_line_bytes_max)};
 }
 
 // What is wrong with a line so that the whole batch is refused. ids: hashes of the custom_ids so far, to which its own is added.
@@ -166,6 +239,7 @@ bool BatchRun::validate(const Moment& moment) {
     std::unordered_set<std::uint64_t> ids;
     const auto refuse = [&](schema::BatchError error, std::optional<std::int64_t> line) {
         error.line = line;
+        error.message = schema::shortened(error.message, error_message_bytes_max);
         batch_.errors.push_back(std::move(error));
     };
     auto content = store_.open(batch_.input_file, 0);
@@ -234,20 +308,22 @@ bool BatchRun::await_stop(const Moment& moment) {
 bool BatchRun::send(const Moment& moment) {
     const std::int64_t room = options_.ahead - (batch_.next_line - ended());
     if (batch_.next_line == batch_.lines || room <= 0) return false;
-    if (!input_) input_.emplace(open_input(batch_.next_byte));
+    // Closed after each slice: hundreds of batches may be open.
+    LineReader input = open_input(batch_.next_byte);
     std::vector<BatchLine> slice;
     std::size_t bytes = 0;
-    while (slice.size() < options_.slice_lines && std::ssize(slice) < room && bytes < options_.slice_bytes) {
-        const auto line = input_->next();
-        if (!line) break;
-        const auto object = Json::parse(line->text);
-        const Json* body = object ? object->find("body") : nullptr;
-        slice.push_back(
-            {.number = batch_.next_line++, .text = std::string(line->text), .model = body == nullptr ? "" : text_in(*body, "model")});
-        bytes += line->text.size();
+    const std::int64_t left = std::min(room, batch_.lines - batch_.next_line);
+    while (std::ssize(slice) < left && slice.size() < options_.slice_lines && bytes < options_.slice_bytes) {
+        const std::string_view line = checked_line(input);
+        const Json object = checked_object(line);
+        const Json* body = object.find("body");
+        slice.push_back({.number = batch_.next_line + std::ssize(slice),
+                         .text = std::string(line),
+                         .model = body == nullptr ? "" : text_in(*body, "model")});
+        bytes += line.size();
     }
-    CHECK(!slice.empty() && batch_.next_line <= batch_.lines, "an input does not change");
-    batch_.next_byte = input_->position();
+    batch_.next_line += std::ssize(slice);
+    batch_.next_byte = input.position();
     write(moment, std::move(slice));
     return true;
 }
@@ -282,51 +358,107 @@ void BatchRun::finalize(const Moment& moment) {
 void BatchRun::write_files(const Moment& moment) {
     const bool is_cancelled = batch_.since.contains(BatchState::cancelling);
     const bool is_whole = ended() == batch_.lines;
-    auto output = batch_.output_file ? store_.create(*batch_.output_file) : nullptr;
-    auto errors = batch_.error_file ? store_.create(*batch_.error_file) : nullptr;
-    std::int64_t output_bytes = 0;
-    std::int64_t error_bytes = 0;
-    for (const std::string& part : batch_.parts) {
-        LineReader rows(store_.open(part, 0), 0, row_bytes_max);
-        while (const auto text = rows.next()) {
-            const auto row = row_of(text->text);
-            if (!row) continue;
-            (row->is_success ? output : errors)->write(fmt::format("{}\n", row->result));
-            (row->is_success ? output_bytes : error_bytes) += std::ssize(row->result) + 1;
+    std::optional<schema::BatchFailure> missing;
+    if (!is_whole) missing = is_cancelled ? schema::BatchFailure::cancelled : schema::BatchFailure::expired;
+    std::vector<schema::FileRecord> files = write_results(moment, missing);
+    end(is_cancelled ? BatchState::cancelled : is_whole ? BatchState::completed : BatchState::expired, moment, std::move(files));
+}
+
+// It ends with the rows that are still there. Lines without one have none: their names may be gone, too.
+void BatchRun::give_up(const Moment& moment, schema::BatchError why) {
+    if (batch_.next_line > ended()) log_.stop_lines(batch_);
+    if (!pending_.empty()) store_part();
+    std::erase_if(batch_.parts, [&](const std::string& part) {
+        try {
+            read_part(part, [](const Row&) {});
+            return false;
+        } catch (const BatchContentLost&) {
+            return true;
         }
-    }
-    if (!is_whole) add_missing(*errors, is_cancelled ? schema::BatchFailure::cancelled : schema::BatchFailure::expired, error_bytes);
+    });
+    count_parts();
+    batch_.output_file = batch_.succeeded > 0 ? std::optional(schema::draw_file_id()) : std::nullopt;
+    batch_.error_file = batch_.failed > 0 ? std::optional(schema::draw_file_id()) : std::nullopt;
+    batch_.errors.push_back(std::move(why));
+    end(BatchState::failed, moment, write_results(moment, std::nullopt));
+}
+
+// Writes the files that the record names. With `missing`, lines without a result are rows of the error file.
+std::vector<schema::FileRecord> BatchRun::write_results(const Moment& moment, std::optional<schema::BatchFailure> missing) {
+    ResultFile output{.writer = batch_.output_file ? store_.create(*batch_.output_file) : nullptr};
+    ResultFile errors{.writer = batch_.error_file ? store_.create(*batch_.error_file) : nullptr};
+    for (const std::string& part : batch_.parts)
+        read_part(part, [&](const Row& row) { (row.is_success ? output : errors).add(row.result); });
+    if (missing) add_missing(errors, *missing);
     std::vector<schema::FileRecord> files;
-    const auto keep = [&](FileStore::Writer* writer, const std::optional<std::string>& id, const char* kind, std::int64_t bytes) {
-        if (writer == nullptr) return;
-        writer->keep();
+    const auto keep = [&](ResultFile& file, const std::optional<std::string>& id, const char* kind) {
+        if (file.writer == nullptr) return;
+        file.writer->keep();
         files.push_back({.id = *id,
                          .tenant = batch_.tenant,
                          .name = fmt::format("{}_{}.jsonl", batch_.id, kind),
                          .purpose = schema::FilePurpose::batch_output,
-                         .bytes = bytes,
+                         .bytes = file.bytes,
                          .created = seconds(moment.now)});
     };
-    keep(output.get(), batch_.output_file, "output", output_bytes);
-    keep(errors.get(), batch_.error_file, "error", error_bytes);
-    batch_.failed = batch_.lines - batch_.succeeded;
-    const std::vector<std::string> parts = std::exchange(batch_.parts, {});
-    enter(is_cancelled ? BatchState::cancelled : is_whole ? BatchState::completed : BatchState::expired, moment.now);
-    write(moment, {}, std::move(files));
-    for (const std::string& part : parts) store_.remove(part);
+    keep(output, batch_.output_file, "output");
+    keep(errors, batch_.error_file, "error");
+    return files;
 }
 
 // A row for each line without a result.
-void BatchRun::add_missing(FileStore::Writer& errors, schema::BatchFailure failure, std::int64_t& bytes) {
+void BatchRun::add_missing(ResultFile& errors, schema::BatchFailure failure) {
     LineReader lines = open_input(0);
-    for (std::size_t number = 0; number < has_result_.size(); ++number) {
-        const auto line = lines.next();
-        CHECK(line, "an input does not change");
-        if (has_result_[number]) continue;
-        const std::string row = missing_row(text_in(*Json::parse(line->text), "custom_id"), failure) + '\n';
-        errors.write(row);
-        bytes += std::ssize(row);
+    for (const bool has_result : has_result_) {
+        const std::string_view line = checked_line(lines);
+        if (!has_result) errors.add(missing_row(text_in(checked_object(line), "custom_id"), failure));
     }
+}
+
+void BatchRun::end(BatchState state, const Moment& moment, std::vector<schema::FileRecord> files) {
+    batch_.failed = batch_.lines - batch_.succeeded;
+    const std::vector<std::string> parts = std::exchange(batch_.parts, {});
+    enter(state, moment.now);
+    write(moment, {}, std::move(files));
+    try {
+        for (const std::string& part : parts) store_.remove(part);
+    } catch (const std::runtime_error&) {
+        // The batch has ended all the same. Contents that nothing names are removed later (batch_owner.cpp).
+    }
+}
+
+schema::BatchRecord given_up(schema::BatchRecord batch, BatchRun::Time now) {
+    batch.state = BatchState::failed;
+    batch.since.emplace(batch.state, seconds(now));
+    batch.errors.push_back(
+        {.code = "content_unavailable",
+         .line = std::nullopt,
+         .message = "the batch could not go on before its time was over: its files could not be read or written, or its lines not be sent",
+         .param = std::nullopt});
+    batch.output_file.reset();
+    batch.error_file.reset();
+    batch.parts.clear();
+    batch.succeeded = 0;
+    batch.failed = batch.lines;
+    return batch;
+}
+
+std::optional<BatchRun::Positions> earlier_positions(BatchRun::Positions read, const BatchRun::Positions& wanted) {
+    bool is_new = false;
+    for (const auto& [partition, offset] : wanted) {
+        const auto place = read.find(partition);
+        if (place != read.end() && place->second <= offset) continue;
+        read[partition] = offset;
+        is_new = true;
+    }
+    if (!wanted.empty()) {
+        for (auto& [partition, offset] : read) {
+            if (wanted.contains(partition) || offset == 0) continue;
+            offset = 0;
+            is_new = true;
+        }
+    }
+    return is_new ? std::optional(std::move(read)) : std::nullopt;
 }
 
 }  // namespace lorry::consumer

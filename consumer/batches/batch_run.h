@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,10 +62,11 @@ public:
         std::chrono::seconds stop_patience{600};         // for lines of a cancelled batch to end
         std::chrono::seconds expiry_patience{60};        // for lines to end by their deadline
     };
-    using Positions = std::map<std::int32_t, std::int64_t>;  // by partition of the results topic
+    static constexpr std::chrono::seconds store_patience{3600};  // after a batch's deadline, for a store that fails; see given_up()
+    using Positions = std::map<std::int32_t, std::int64_t>;      // by partition of the results topic
     using Time = std::chrono::sys_seconds;
 
-    // Reads the parts that the record names. Store and log outlive it. Throws as the store.
+    // Reads the parts that the record names. Store and log outlive it. Throws as the store: begin again later.
     BatchRun(schema::BatchRecord batch, FileStore& store, BatchLog& log, Options options);
 
     const schema::BatchRecord& record() const { return batch_; }
@@ -79,10 +81,14 @@ public:
         bool is_cancelled = false;
         const Positions& read;  // all results before were taken
     };
-    // Does the next thing. False: there is nothing to do before the next result, or later. Throws as the store and the log.
+    // Does the next thing. False: there is nothing to do before the next result, or later. Throws as the store and the log; then it must
+    // not be used any more. A content that is gone, or was changed, ends the batch with what is still there.
     bool step(const Moment& moment);
 
 private:
+    struct Row;
+    struct ResultFile;
+    bool go_on(const Moment& moment);
     bool validate(const Moment& moment);
     std::optional<schema::BatchError> fault_of(std::string_view line, std::unordered_set<std::uint64_t>& ids) const;
     bool advance(const Moment& moment);
@@ -90,25 +96,37 @@ private:
     bool send(const Moment& moment);
     void finalize(const Moment& moment);
     void write_files(const Moment& moment);
-    void add_missing(FileStore::Writer& errors, schema::BatchFailure failure, std::int64_t& bytes);
+    void give_up(const Moment& moment, schema::BatchError why);
+    std::vector<schema::FileRecord> write_results(const Moment& moment, std::optional<schema::BatchFailure> missing);
+    void add_missing(ResultFile& errors, schema::BatchFailure failure);
+    void end(schema::BatchState state, const Moment& moment, std::vector<schema::FileRecord> files);
     void enter(schema::BatchState state, Time now);
     void store_part();
     void write(const Moment& moment, std::vector<BatchLine> lines = {}, std::vector<schema::FileRecord> files = {});
     std::int64_t ended() const { return batch_.succeeded + batch_.failed; }
     LineReader open_input(std::int64_t from) const;
+    void read_part(const std::string& part, const std::function<void(const Row&)>& take) const;
+    void count_parts();
     void mark(std::int64_t line, bool is_success);
 
     schema::BatchRecord batch_;
     FileStore& store_;
     BatchLog& log_;
     const Options options_;
-    std::vector<bool> has_result_;       // by line
-    std::string pending_;                // rows of results that are in no part
-    std::optional<Time> pending_since_;  // when the first of them was seen
-    std::optional<LineReader> input_;    // at the next line
-    std::optional<Time> written_;        // when the record was written last
-    std::int64_t ended_written_ = -1;    // how many lines it said had ended
+    std::vector<bool> has_result_;            // by line
+    std::string pending_;                     // rows of results that are in no part
+    std::optional<Time> pending_since_;       // when the first of them was seen
+    std::optional<schema::BatchError> lost_;  // why it cannot go on
+    std::optional<Time> written_;             // when the record was written last
+    std::int64_t ended_written_ = -1;         // how many lines it said had ended
     bool has_stopped_lines_ = false;
 };
+
+// The record of a batch that could not go on for too long, because the store fails: it ends without results.
+schema::BatchRecord given_up(schema::BatchRecord batch, BatchRun::Time now);
+
+// Where results have to be read from when a run that wants them from `wanted` on joins others, which have read up to `read`. nullopt: from
+// there. A partition that `wanted` lacks was added after its record was written, so all that is in it concerns it.
+std::optional<BatchRun::Positions> earlier_positions(BatchRun::Positions read, const BatchRun::Positions& wanted);
 
 }  // namespace lorry::consumer

@@ -103,6 +103,15 @@ FolderStore::FolderStore(fs::path folder) : folder_(std::move(folder)) {
     if (error) throw std::runtime_error(fmt::format("--files {}: cannot be made: {}", folder_.string(), error.message()));
     if (is_new) fs::permissions(folder_, fs::perms::owner_all, error);
     if (::access(folder_.c_str(), R_OK | W_OK | X_OK) != 0) fail("use", folder_);
+    const fs::path marked = folder_ / marker;
+    const FileDescriptor file(::open(marked.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    is_new_ = file.number() >= 0;
+    if (!is_new_ && errno != EEXIST) fail("write", marked);
+}
+
+void FolderStore::unmark() const {
+    std::error_code error;
+    fs::remove(folder_ / marker, error);
 }
 
 std::unique_ptr<FileStore::Writer> FolderStore::create(const std::string& name) {
@@ -115,8 +124,10 @@ std::unique_ptr<FileStore::Reader> FolderStore::open(const std::string& name, st
     const fs::path path = folder_ / name;
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0) {
-        if (errno == ENOENT) return nullptr;
-        fail("read", path);
+        if (errno != ENOENT) fail("read", path);
+        const fs::path marked = folder_ / marker;
+        if (::access(marked.c_str(), F_OK) != 0) fail("find", marked);
+        return nullptr;
     }
     auto reader = std::make_unique<FolderReader>(path, file);
     reader->seek(from);

@@ -21,16 +21,17 @@ public:
 
     struct Line {
         std::string_view text;     // without its end; until the next call
-        bool is_too_long = false;  // it has more than line_bytes_max bytes, and is not read on
+        bool is_too_long = false;  // it has more than line_bytes_max bytes, and nothing is read on
     };
     // nullopt: the end. Lines of white space are left out.
     std::optional<Line> next() {
-        while (true) {
+        while (!is_over_) {
             const std::size_t end = unread_.find('\n', searched_);
             if (end == unread_.npos && unread_.size() - begin_ <= line_bytes_max_ && fill()) continue;
             if (end == unread_.npos && begin_ == unread_.size()) return std::nullopt;
             const std::string_view whole = std::string_view(unread_).substr(begin_, std::min(end, unread_.size()) - begin_);
-            if (whole.size() > line_bytes_max_) return Line{.text = {}, .is_too_long = true};
+            is_over_ = whole.size() > line_bytes_max_;
+            if (is_over_) return Line{.text = {}, .is_too_long = true};
             const bool is_first = position_ == 0;
             begin_ = std::min(whole.size() + begin_ + 1, unread_.size());
             position_ += std::ssize(whole) + (end == unread_.npos ? 0 : 1);
@@ -41,6 +42,7 @@ public:
             const std::size_t last = line.find_last_not_of(" \t\r");
             if (last != line.npos) return Line{.text = line.substr(0, last + 1)};
         }
+        return std::nullopt;
     }
     // Of the next line's first byte in the content.
     std::int64_t position() const { return position_; }
@@ -65,6 +67,7 @@ private:
     std::string unread_;
     std::size_t begin_ = 0;     // of the next line in unread_
     std::size_t searched_ = 0;  // before it is no end of that line
+    bool is_over_ = false;      // behind a line that is too long
 };
 
 }  // namespace lorry::consumer

@@ -26,6 +26,8 @@ constexpr std::array rows = {
                  "`Authorization: Bearer KEY`."},
     GatewayError{403, "host_not_allowed", wrong,
                  "The field `Host` names another machine: perhaps a page in a browser sent the request. Use an address or `localhost`."},
+    GatewayError{403, "cross_site", wrong,
+                 "A page of another site in a browser has sent the request (`Sec-Fetch-Site`, `Origin`). Send it from a program."},
     GatewayError{403, "permission_denied", wrong,
                  "The API key may not do this: its scopes lack the model, the url or the right that the message names. Use another key."},
     GatewayError{404, "unknown_url", wrong, "There is nothing at this url. Use one of those that the message names."},

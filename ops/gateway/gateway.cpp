@@ -81,6 +81,15 @@ std::int64_t tokens_in(std::string_view body) {
     return std::max<std::int64_t>(0, tokens);
 }
 
+// A page in a browser may send forms, and requests without a body, to any site unasked; browsers then say where they come from.
+bool is_of_another_site(const HttpRequest& request) {
+    if (const std::string* site = request.field("sec-fetch-site")) return *site != "same-origin" && *site != "none";
+    const std::string* origin = request.field("origin");
+    if (origin == nullptr) return false;
+    const std::size_t scheme_end = origin->find("://");
+    return scheme_end == std::string::npos || origin->substr(scheme_end + 3) != *request.field("host");
+}
+
 constexpr const char* repeat_field = "idempotency-key";
 constexpr std::size_t repeat_key_bytes_max = 255;
 
@@ -169,6 +178,9 @@ std::optional<HttpAnswer> Gateway::find_fault(const HttpRequest& request) const 
         return gateway_error(403, "the field Host has to be an address or localhost: use one of them in the url");
     const auto route = route_of(request.method, request.target);
     if (!route) return route.error();
+    if (request.method != "GET" && request.method != "HEAD" && is_of_another_site(request))
+        return gateway_error("cross_site",
+                             "a page of another site in a browser has sent this request: calls come from programs, or from here");
     if (auto caller = identify(request, *route); !caller) return std::move(caller).error();
     return find_fault_of_body(request, *route);
 }
@@ -192,9 +204,10 @@ std::optional<HttpAnswer> Gateway::find_fault_of_body(const HttpRequest& request
         if (request.has_body) return gateway_error(400, fmt::format("{} takes no body", request.method));
         return std::nullopt;
     }
-    // Forms in browsers cannot send this type to another site unasked.
     if (!is_json(request.field("content-type"))) return gateway_error(415, "send the body as JSON, with Content-Type: application/json");
-    return find_repeat_fault(request);
+    if (batch != nullptr && request.count(repeat_field) > 0)
+        return gateway_error(400, "a batch cannot be repeated: leave out Idempotency-Key, and look whether the batch is there");
+    return options_.remembers ? find_repeat_fault(request) : std::nullopt;
 }
 
 // The sender of the request, who may send such requests.
@@ -233,6 +246,7 @@ void Gateway::handle(HttpRequestId id, HttpRequest request) {
     RequestReport report{.id = next_id(), .method = request.method, .url = url_of(request)};
     // Again, as the key may have been revoked while the body came.
     auto caller = identify(request, *route);
+    if (!caller && is_upload(*route)) return stored_->refuse_upload(id, std::move(caller).error());
     if (!caller) return answer(id, std::move(report), std::move(caller).error());
     report.key = caller->id;
     report.tenant = caller->tenant;

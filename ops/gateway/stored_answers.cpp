@@ -32,7 +32,7 @@ struct ListRules {
     bool has_purpose;
     bool (*is_id)(std::string_view);
 };
-constexpr ListRules file_rules{10'000, 10'000, true, schema::is_file_id};
+constexpr ListRules file_rules{1'000, 1'000, true, schema::is_file_id};
 constexpr ListRules batch_rules{20, 100, false, schema::is_batch_id};
 
 Expected<consumer::ListQuery, HttpAnswer> list_query_of(const Caller& caller, const Query& parameters, const ListRules& rules) {

@@ -31,13 +31,15 @@ HttpAnswer unavailable(const std::string& message) {
 StoredRequests::StoredRequests(Backends backends, HttpServer& server, Answer answer, End end)
     : backends_(backends), server_(server), answer_(std::move(answer)), end_(std::move(end)), threads_(thread_count) {}
 
-HttpAnswer StoredRequests::answered(const std::function<HttpAnswer()>& work) {
+HttpAnswer StoredRequests::answered(const std::function<HttpAnswer()>& work) const {
     try {
         return work();
     } catch (const consumer::Unavailable& error) {
-        return unavailable(fmt::format("files and batches cannot be reached at the moment: {}", error.what()));
+        if (backends_.on_failure) backends_.on_failure(error.what());
+        return unavailable("files and batches cannot be reached at the moment: try again");
     } catch (const std::exception& error) {
-        return gateway_error(500, fmt::format("the files cannot be used: {}", error.what()));
+        if (backends_.on_failure) backends_.on_failure(error.what());
+        return gateway_error(500, "files cannot be read or written: the gateway's log says why");
     }
 }
 
@@ -93,6 +95,10 @@ void StoredRequests::finish_upload(HttpRequestId request) {
         });
         server_.post([this, request, answer = std::move(answer)] { end_upload(request, answer); });
     });
+}
+
+void StoredRequests::refuse_upload(HttpRequestId request, HttpAnswer answer) {
+    if (uploads_.contains(request)) end_upload(request, std::move(answer));
 }
 
 void StoredRequests::end_upload(HttpRequestId request, HttpAnswer answer) {

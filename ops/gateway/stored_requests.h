@@ -27,6 +27,8 @@ public:
         consumer::FileStore& files;
         consumer::BatchBackend& batches;
         std::size_t file_bytes_max = std::size_t{200} << 20;
+        // Why files or batches could not be reached, which clients do not learn. Several threads; may be empty.
+        std::function<void(const std::string&)> on_failure = {};
     };
     // Reports the request and writes its answer. On the network's thread.
     using Answer = std::function<void(HttpRequestId, RequestReport, HttpAnswer)>;
@@ -42,6 +44,8 @@ public:
     void begin_upload(HttpRequestId request, RequestReport report, const Caller& caller, const std::string& boundary);
     void take_part(HttpRequestId request, std::string bytes);
     void finish_upload(HttpRequestId request);
+    // Ends an upload whose last part has come, but whose caller may no longer do it.
+    void refuse_upload(HttpRequestId request, HttpAnswer answer);
     // All others.
     void start(HttpRequestId request, RequestReport report, Caller caller, const FileRoute& route);
     void start(HttpRequestId request, RequestReport report, Caller caller, const BatchRoute& route, std::string body);
@@ -67,7 +71,7 @@ private:
     };
     void run(HttpRequestId request, RequestReport report, std::function<HttpAnswer()> work);
     // Runs on a thread of its own; what it throws becomes an answer.
-    static HttpAnswer answered(const std::function<HttpAnswer()>& work);
+    HttpAnswer answered(const std::function<HttpAnswer()>& work) const;
     void forget(Uploads::iterator upload);
     void end_upload(HttpRequestId request, HttpAnswer answer);
     void start_download(HttpRequestId request, RequestReport report, Caller caller, const std::string& id);

@@ -70,8 +70,10 @@ TlsIdentity::Context new_context() {
     SSL_CTX* const tls = context.get();
     CHECK(SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION) == 1 && SSL_CTX_set_cipher_list(tls, ciphers_of_1_2) == 1,
           "OpenSSL has TLS 1.2 and its ciphers");
-    // A client may not make the server compute a second handshake, and sessions are kept by clients alone.
-    SSL_CTX_set_options(tls, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
+    // A client may not make the server compute a second handshake. Sessions are not kept: the key of tickets would live as long as the
+    // certificate, and whoever got it could read what was sent with TLS 1.2 before.
+    SSL_CTX_set_options(tls, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_TICKET);
+    CHECK(SSL_CTX_set_num_tickets(tls, 0) == 1, "OpenSSL sends as many tickets as it is told");
     SSL_CTX_set_session_cache_mode(tls, SSL_SESS_CACHE_OFF);
     // Idle connections hold no buffers.
     SSL_CTX_set_mode(tls, SSL_MODE_RELEASE_BUFFERS);

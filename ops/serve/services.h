@@ -43,7 +43,7 @@ public:
     // Throws like KafkaError where a topic is missing or cannot be read, and std::runtime_error for the folder.
     Batches(const consumer::KafkaConfig& kafka, const Settings& settings, const std::string& base_name,
             consumer::Clock::time_point deadline);
-    StoredRequests::Backends backends() { return {.files = store_, .batches = topics_, .file_bytes_max = file_bytes_max_}; }
+    StoredRequests::Backends backends();
     // Throws if they can no longer be kept.
     void check() const;
     // Leaves its batches to the other gateways.

@@ -172,10 +172,13 @@ TEST(Pipeline, SharesPrefixesWithinATenantAndASaltOnly) {
         Rig rig;
         rig.engine_options.sequences_max = 1;
         rig.share_prefixes = shared;
-        for (const Case& one : cases) {
+        for (int i = 0; const Case& one : cases) {
             std::vector<schema::Header> headers;
             if (!one.tenant.empty()) headers.emplace_back("tenant", one.tenant);
-            rig.source.add(job("job", one.salt.empty() ? "" : R"(,"cache_salt":")" + one.salt + "\""), std::move(headers));
+            // In this order, though tenants take turns.
+            std::string members = fmt::format(R"(,"priority":{})", ++i);
+            if (!one.salt.empty()) members += R"(,"cache_salt":")" + one.salt + "\"";
+            rig.source.add(job("job", members), std::move(headers));
         }
         rig.run();
         for (std::size_t i = 0; i < std::size(cases); ++i) {
@@ -219,7 +222,7 @@ TEST(Pipeline, AStreamThatIsCancelledCountsForWhatWasSentOfIt) {
         EXPECT_EQ(ending(ended), "batch_cancelled");
         const bool is_stream = ended.custom_id == "left";
         EXPECT_EQ(ended.usage.prompt_tokens > 0, is_stream);
-        EXPECT_EQ(ended.usage.completion_tokens, ended.chunks.value_or(0));
+        EXPECT_GE(ended.usage.completion_tokens, ended.chunks.value_or(0));
         EXPECT_EQ(ended.usage.completion_tokens > 5, is_stream);
     }
 }

@@ -338,11 +338,21 @@ TEST(Grammars, ThatWouldWriteWhatIsNoJsonOrNoTagAreRefused) {
         schema::Structure structure;
         std::string error;
     };
+    const auto repeated = [](const std::string& text, int times) {
+        std::string list = text;
+        for (int i = 1; i < times; ++i) list += "," + text;
+        return list;
+    };
     const auto spaced = [](std::string space) { return schema::Structure{.text = "{}", .space = std::move(space)}; };
     const auto tagged = [](std::string text) { return schema::Structure{.kind = schema::Structure::Kind::tags, .text = std::move(text)}; };
     const std::vector<Case> cases{
         {spaced("x"), "whitespace_pattern has 'x'"},
-        {spaced("[^a]"), "whitespace_pattern has '^'"},
+        {spaced("[^a]"), "whitespace_pattern has '[^'"},
+        {spaced("[*]"), "whitespace_pattern has '[*'"},
+        {spaced("[(]"), "whitespace_pattern has '[('"},
+        {spaced(" )|( "), "whitespace_pattern has ')'"},
+        {spaced("( "), "a class or a group that does not end"},
+        {spaced("[ "), "a class or a group that does not end"},
         {spaced("."), "whitespace_pattern has '.'"},
         {spaced("\\S"), "whitespace_pattern has '\\S'"},
         {spaced("(?i: )"), "whitespace_pattern has '(?'"},
@@ -358,6 +368,10 @@ TEST(Grammars, ThatWouldWriteWhatIsNoJsonOrNoTagAreRefused) {
         {tagged(R"({"structures":[{"begin":"<","schema":{},"end":"","x":1}],"triggers":["<"]})"), "structures[0].x is not supported"},
         {tagged(R"({"structures":[{"begin":"<","schema":{},"end":""}],"triggers":["<","a<b"]})"), "is a part of the trigger 'a<b'"},
         {tagged(R"({"structures":[{"begin":"<","schema":{},"end":""}],"triggers":["<",">"]})"), "no structure begins with the trigger '>'"},
+        {tagged(R"({"structures":[{"begin":"a","schema":{},"end":""}],"triggers":[)" + repeated(R"("a")", 201) + "]}"),
+         "there are 201 triggers"},
+        {tagged(R"({"structures":[{"begin":"a","schema":{},"end":""}],"triggers":[")" + std::string(20'000, 'a') + R"("]})"),
+         "the triggers are too long"},
         {tagged(R"({"structures":[{"begin":"","schema":{},"end":""}],"triggers":[""]})"), "a trigger is empty"},
         {tagged(R"({"structures":[{"begin":"<|endoftext|>","schema":{},"end":""}],"triggers":["<"]})"), "has the special token"},
         {tagged(R"({"structures":[{"begin":"<","schema":7,"end":""}],"triggers":["<"]})"), "a schema is a JSON object"},

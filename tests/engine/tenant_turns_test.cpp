@@ -15,21 +15,29 @@ namespace {
 
 using ::testing::ElementsAre;
 
+// Ids count from 0.
+struct Turns : TenantTurns {
+    std::uint64_t arrive(const std::string& tenant, std::int64_t cost) {
+        return TenantTurns::arrive({.id = next_id++, .tenant = tenant, .cost = cost});
+    }
+    RequestId next_id = 0;
+};
+
 TEST(TenantTurns, RequestsOfOneTenantKeepTheirOrder) {
-    TenantTurns turns;
+    Turns turns;
     std::uint64_t last = turns.arrive("a", 7);
-    for (int i = 0; i < 100; ++i) {
-        const std::uint64_t next = turns.arrive("a", i + 1);
+    for (RequestId i = 0; i < 100; ++i) {
+        const std::uint64_t next = turns.arrive("a", 1 + static_cast<std::int64_t>(i));
         EXPECT_LT(last, next);
-        if (i % 3 == 0) turns.start(last);
+        if (i % 3 == 0) turns.start(i);
         last = next;
     }
 }
 
 TEST(TenantTurns, ATenantThatComesLaterDoesNotWaitForAllOfAnother) {
-    TenantTurns turns;
+    Turns turns;
     for (int i = 0; i < 100; ++i) turns.arrive("many", 10);  // 0, 10, 20, …
-    turns.start(30);
+    for (RequestId id = 0; id <= 3; ++id) turns.start(id);
     EXPECT_EQ(turns.arrive("few", 5), 30U);
     EXPECT_EQ(turns.arrive("few", 5), 35U) << "two of these for each of the other's, as they cost half";
     EXPECT_EQ(turns.arrive("few", 5), 40U);
@@ -37,10 +45,12 @@ TEST(TenantTurns, ATenantThatComesLaterDoesNotWaitForAllOfAnother) {
 }
 
 TEST(TenantTurns, AQuietTenantHasSavedNothingUpAndIsForgotten) {
-    TenantTurns turns;
-    for (int i = 0; i < 1'000; ++i) {
-        turns.start(turns.arrive(fmt::format("tenant {}", i), 10));
-        turns.start(turns.arrive("busy", 10));
+    Turns turns;
+    for (RequestId i = 0; i < 1'000; ++i) {
+        turns.arrive(fmt::format("tenant {}", i), 10);
+        turns.start(2 * i);
+        turns.arrive("busy", 10);
+        turns.start(2 * i + 1);
     }
     EXPECT_LE(turns.remembered(), 200U);
     const std::uint64_t busy = turns.arrive("busy", 10);
@@ -48,12 +58,36 @@ TEST(TenantTurns, AQuietTenantHasSavedNothingUpAndIsForgotten) {
 }
 
 TEST(TenantTurns, InventedTenantsTakeBoundedMemory) {
-    TenantTurns turns;
+    Turns turns;
     const std::uint64_t first = turns.arrive("honest", 10);
-    for (int i = 0; i < 100'000; ++i) turns.arrive(fmt::format("invented {}", i), 1'000);
+    turns.start(0);
+    for (RequestId i = 1; i <= 100'000; ++i) {
+        turns.arrive(fmt::format("invented {}", i), 1'000);
+        turns.start(i);
+    }
     EXPECT_LE(turns.remembered(), TenantTurns::tenants_max);
     EXPECT_EQ(first, 0U);
     EXPECT_GE(turns.arrive("honest", 10), 10U) << "its requests keep their order";
+}
+
+// Pins: an urgent request of a tenant moved the time past all that the tenant had waiting, so that newcomers came after it.
+TEST(TenantTurns, ARequestThatStartsOutOfTurnHoldsNobodyUp) {
+    Turns turns;
+    for (int i = 0; i < 100; ++i) turns.arrive("many", 10);
+    turns.start(0);
+    turns.arrive("many", 10);
+    turns.start(100);
+    EXPECT_EQ(turns.arrive("few", 5), 10U) << "the first that waits has turn 10";
+}
+
+TEST(TenantTurns, RequestsThatLeaveBeforeTheyStartCostNothing) {
+    Turns turns;
+    turns.arrive("a", 10);
+    turns.start(0);
+    turns.arrive("b", 10);  // waits
+    for (RequestId id = 2; id < 1'000; ++id) turns.arrive("a", 10);
+    for (RequestId id = 2; id < 1'000; ++id) turns.leave(id);
+    EXPECT_EQ(turns.arrive("a", 10), 10U) << "after the one that started";
 }
 
 // One request runs at a time.

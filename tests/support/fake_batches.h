@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -24,15 +25,19 @@ public:
         const std::lock_guard lock(mutex_);
         contents_[name] = std::move(content);
     }
-    std::atomic<bool> is_full = false;       // writing fails
+    std::atomic<bool> is_full = false;        // writing fails
+    std::atomic<bool> is_unreadable = false;  // opening fails
+    std::atomic<int> open_readers = 0;
     std::function<void()> at_write = [] {};  // before each content is kept or removed
 
     std::unique_ptr<Writer> create(const std::string& name) override { return std::make_unique<MemoryWriter>(*this, name); }
     std::unique_ptr<Reader> open(const std::string& name, std::int64_t from) override {
+        if (is_unreadable) throw std::runtime_error("input/output error");
         const std::lock_guard lock(mutex_);
         const auto place = contents_.find(name);
         if (place == contents_.end()) return nullptr;
-        return std::make_unique<MemoryReader>(place->second.substr(static_cast<std::size_t>(from)));
+        return std::make_unique<MemoryReader>(open_readers,
+                                              place->second.substr(std::min(place->second.size(), static_cast<std::size_t>(from))));
     }
     void remove(const std::string& name) override {
         at_write();
@@ -65,7 +70,8 @@ private:
     };
     class MemoryReader final : public Reader {
     public:
-        explicit MemoryReader(std::string content) : content_(std::move(content)) {}
+        MemoryReader(std::atomic<int>& count, std::string content) : count_(count), content_(std::move(content)) { ++count_; }
+        ~MemoryReader() override { --count_; }
         std::size_t read(std::span<char> to) override {
             const std::size_t bytes = std::min(to.size(), content_.size() - at_);
             std::copy_n(content_.begin() + static_cast<std::ptrdiff_t>(at_), bytes, to.begin());
@@ -74,6 +80,7 @@ private:
         }
 
     private:
+        std::atomic<int>& count_;
         const std::string content_;
         std::size_t at_ = 0;
     };

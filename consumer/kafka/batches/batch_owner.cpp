@@ -17,6 +17,7 @@
 #include "consumer/kafka/batches/batch_topics.h"
 #include "consumer/kafka/client.h"
 #include "consumer/kafka/reader.h"
+#include "consumer/kafka/records.h"
 #include "consumer/kafka/times.h"
 #include "consumer/kafka/transactions.h"
 #include "consumer/log.h"
@@ -29,7 +30,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr milliseconds idle_turn{100};
 constexpr std::chrono::seconds open_patience{10};
-constexpr std::chrono::seconds failure_pause{2};  // before a partition, or a batch, is tried again
+constexpr std::chrono::seconds failure_pause{2};  // before a partition is tried again
+constexpr std::chrono::seconds batch_pause{10};   // before a batch is tried again that failed alone
 constexpr std::chrono::seconds housekeeping_interval{600};
 constexpr std::size_t forgotten_at_once = 1'000;
 constexpr std::int64_t lines_together = 64;  // go to one partition of the jobs topic
@@ -62,6 +64,7 @@ public:
         require(producer_.open(open_patience));
     }
 
+    // Throws PartitionLost or KafkaError; another std::runtime_error if the brokers refuse this batch's records.
     void write(const BatchWrite& write) override;
     void stop_lines(const schema::BatchRecord& batch) override {
         KafkaConfig config = common_.config;
@@ -72,8 +75,9 @@ public:
     // Records of batches that nobody needs any more.
     void forget(const std::vector<std::string>& batches);
 
-    std::map<std::string, std::unique_ptr<BatchRun>> runs;  // by batch
-    std::set<std::string> ended;                            // batches whose end may not have been read yet
+    std::map<std::string, std::unique_ptr<BatchRun>> runs;   // by batch
+    std::set<std::string> ended;                             // batches whose end may not have been read yet
+    std::map<std::string, SteadyClock::time_point> waiting;  // batches that failed alone: when they are tried again
 
 private:
     void send(const Produce& record) { producer_.send(record); }
@@ -126,9 +130,12 @@ void OwnedPartition::forget(const std::vector<std::string>& batches) {
 }
 
 void OwnedPartition::commit() {
-    require(producer_.finish_sending());
-    require(producer_.commit());
+    const StepResult sent = producer_.finish_sending();
+    const bool is_refused = sent.end == StepEnd::aborting && std::ranges::any_of(producer_.errors(), is_record_error);
+    if (!is_refused) require(sent);
+    require(is_refused ? producer_.abort() : producer_.commit());
     if (producer_.has_stray_request()) throw PartitionLost("a request of a transaction was not answered");
+    if (is_refused) throw std::runtime_error(sent.reason);
 }
 
 std::optional<std::int64_t> line_of(const schema::JobRecord& record) {
@@ -160,7 +167,9 @@ struct BatchOwner::State {
     void take_up(std::int32_t number);
     using Owned = std::map<std::int32_t, std::unique_ptr<OwnedPartition>>;
     Owned::iterator begin(std::int32_t number);
+    std::vector<schema::BatchRecord> free_batches(OwnedPartition& partition, std::int32_t number) const;
     void add_run(OwnedPartition& partition, schema::BatchRecord batch);
+    void postpone(OwnedPartition& partition, const std::string& batch, const std::string& why);
     void read_from(const BatchRun::Positions& positions);
     bool read_results(milliseconds timeout);
     bool step_all();
@@ -226,26 +235,37 @@ void BatchOwner::State::take_up(std::int32_t number) {
         if (SteadyClock::now() < wait->second) return;
         not_before.erase(wait);
     }
-    std::vector<schema::BatchRecord> open = topics.open_batches(number);
     auto place = owned.find(number);
-    if (place != owned.end()) {
-        OwnedPartition& partition = *place->second;
-        const auto is_open = [&](const std::string& id) { return std::ranges::count(open, id, &schema::BatchRecord::id) > 0; };
-        std::erase_if(partition.ended, [&](const std::string& id) { return !is_open(id); });
-        std::erase_if(open, [&](const schema::BatchRecord& batch) {
-            return partition.ended.contains(batch.id) || partition.runs.contains(batch.id);
-        });
-    }
+    std::vector<schema::BatchRecord> open = place == owned.end() ? topics.open_batches(number) : free_batches(*place->second, number);
     if (open.empty()) return;
     try {
         if (place == owned.end()) {
             place = begin(number);
             open = topics.open_batches(number);
+        } else if (std::ranges::any_of(open, [&](const auto& batch) { return place->second->waiting.contains(batch.id); })) {
+            // A batch that failed goes on from what was written last.
+            topics.wait_until_read(SteadyClock::now() + open_patience);
+            open = free_batches(*place->second, number);
         }
         for (schema::BatchRecord& batch : open) add_run(*place->second, std::move(batch));
     } catch (const std::runtime_error& error) {
         lose(number, error.what());
     }
+}
+
+// Those of a partition that are not carried out and need not wait.
+std::vector<schema::BatchRecord> BatchOwner::State::free_batches(OwnedPartition& partition, std::int32_t number) const {
+    std::vector<schema::BatchRecord> open = topics.open_batches(number);
+    std::set<std::string> ids;
+    for (const schema::BatchRecord& batch : open) ids.insert(batch.id);
+    std::erase_if(partition.ended, [&](const std::string& id) { return !ids.contains(id); });
+    std::erase_if(partition.waiting, [&](const auto& each) { return !ids.contains(each.first); });
+    std::erase_if(open, [&, time = SteadyClock::now()](const schema::BatchRecord& batch) {
+        const auto wait = partition.waiting.find(batch.id);
+        return partition.ended.contains(batch.id) || partition.runs.contains(batch.id) ||
+               (wait != partition.waiting.end() && time < wait->second);
+    });
+    return open;
 }
 
 // A partition's producer. Nobody else writes for it from here on: what is read then is all there is.
@@ -258,28 +278,42 @@ BatchOwner::State::Owned::iterator BatchOwner::State::begin(std::int32_t number)
 
 void BatchOwner::State::add_run(OwnedPartition& partition, schema::BatchRecord batch) {
     const std::string id = batch.id;
-    auto run = std::make_unique<BatchRun>(std::move(batch), store, partition, options.run);
+    if (partition.waiting.contains(id) && now().time_since_epoch().count() >= batch.expires + BatchRun::store_patience.count()) {
+        log_error("batch {} is failed: it could not go on until its time was over", id);
+        partition.write({.lines = {}, .batch = given_up(std::move(batch), now()), .files = {}});
+        partition.ended.insert(id);
+        return;
+    }
+    std::unique_ptr<BatchRun> run;
+    try {
+        run = std::make_unique<BatchRun>(std::move(batch), store, partition, options.run);
+    } catch (const std::runtime_error& error) {
+        return postpone(partition, id, error.what());
+    }
     read_from(run->results_from());
+    partition.waiting.erase(id);
     partition.runs.emplace(id, std::move(run));
+}
+
+// The store failed, or the brokers refuse its records: this batch alone begins anew later, and the others go on.
+void BatchOwner::State::postpone(OwnedPartition& partition, const std::string& batch, const std::string& why) {
+    log_warning("batch {}: {}; it goes on from what was written, in {} s", batch, why, batch_pause.count());
+    partition.waiting[batch] = SteadyClock::now() + batch_pause;
+    partition.runs.erase(batch);
 }
 
 // Sees to it that results are read from there on, or from earlier. Results that come again are recognized.
 void BatchOwner::State::read_from(const BatchRun::Positions& wanted) {
-    BatchRun::Positions from = positions();
-    bool is_new = !results;
-    for (const auto& [partition, offset] : wanted) {
-        const auto place = from.find(partition);
-        if (place != from.end() && place->second <= offset) continue;
-        from[partition] = offset;
-        is_new = true;
-    }
-    if (!is_new) return;
+    const auto from = earlier_positions(positions(), wanted);
+    if (results && !from) return;
     std::vector<TopicOffset> begins;
-    for (const auto& [partition, offset] : from) begins.push_back({options.topics.results(), partition, offset});
-    results.emplace(
-        config,
-        RecordReader::Options{
-            .topics = {options.topics.results()}, .start = RecordReader::End{}, .positions = std::move(begins), .passes_unreadable = true});
+    for (const auto& [partition, offset] : from.value_or(BatchRun::Positions()))
+        begins.push_back({options.topics.results(), partition, offset});
+    // Partitions that no position names were added after the batch began, unless it begins now.
+    const RecordReader::Start start = from ? RecordReader::Start(RecordReader::Beginning{}) : RecordReader::End{};
+    results.emplace(config,
+                    RecordReader::Options{
+                        .topics = {options.topics.results()}, .start = start, .positions = std::move(begins), .passes_unreadable = true});
     refresh_next = SteadyClock::now() + refresh_interval;
 }
 
@@ -346,9 +380,13 @@ bool BatchOwner::State::step(std::int32_t number, const std::string& batch, cons
         partition->second->ended.insert(batch);
         partition->second->runs.erase(place);
         return true;
-    } catch (const std::runtime_error& error) {
-        // Of the log or the store. The run may be in any state: the partition begins anew.
+    } catch (const PartitionLost& error) {
         lose(number, error.what());
+    } catch (const KafkaError& error) {
+        lose(number, error.what());
+    } catch (const std::runtime_error& error) {
+        // The run may be in any state.
+        postpone(*partition->second, batch, error.what());
     }
     return true;
 }

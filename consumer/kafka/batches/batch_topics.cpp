@@ -2,6 +2,8 @@
 // written it.
 #include "consumer/kafka/batches/batch_topics.h"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "consumer/kafka/follow/follower.h"
@@ -30,10 +32,13 @@ void warn(const schema::JobRecord& record, const std::string& why) {
 std::string cancel_key(const std::string& batch) { return batch + std::string(cancel_suffix); }
 
 BatchTopics::BatchTopics(const KafkaConfig& config, const schema::Topics& topics) : topics_(topics), writer_(config) {
-    file_follower_ =
-        std::make_unique<TopicFollower>(config, topics.files(), [this](const schema::JobRecord& record) { apply_file(record); });
-    batch_follower_ =
-        std::make_unique<TopicFollower>(config, topics.batches(), [this](const schema::JobRecord& record) { apply_batch(record); });
+    // Owners write in transactions, gateways without: what a client was told must be read even if it is behind an open transaction.
+    const auto follow = [&](const std::string& topic, std::function<void(const schema::JobRecord&)> apply) {
+        return std::make_unique<TopicFollower>(config, topic, std::move(apply), std::nullopt, RecordReader::Beginning{},
+                                               RecordReader::EndKind::written);
+    };
+    file_follower_ = follow(topics.files(), [this](const schema::JobRecord& record) { apply_file(record); });
+    batch_follower_ = follow(topics.batches(), [this](const schema::JobRecord& record) { apply_batch(record); });
 }
 
 BatchTopics::~BatchTopics() = default;
@@ -142,7 +147,7 @@ std::optional<Page<schema::BatchRecord>> BatchTopics::list_batches(const ListQue
 bool BatchTopics::add_file(const schema::FileRecord& file) {
     {
         const std::lock_guard lock(mutex_);
-        if (files_.size() >= records_max) return false;
+        if (files_.size() >= records_max || files_.count(file.tenant) >= tenant_records_max) return false;
     }
     writer_.write({.topic = topics_.files(), .partition = std::nullopt, .key = file.id, .value = schema::encode_file(file)});
     return true;
@@ -151,7 +156,9 @@ bool BatchTopics::add_file(const schema::FileRecord& file) {
 bool BatchTopics::add_batch(const schema::BatchRecord& batch) {
     {
         const std::lock_guard lock(mutex_);
-        if (batches_.size() >= records_max) return false;
+        if (batches_.size() >= records_max || batches_.count(batch.tenant) >= tenant_records_max) return false;
+        const auto is_tenants = [&](const std::string& id) { return batches_.find(id)->tenant == batch.tenant; };
+        if (std::ranges::count_if(open_, is_tenants) >= tenant_open_batches_max) return false;
     }
     writer_.write({.topic = topics_.batches(), .partition = std::nullopt, .key = batch.id, .value = schema::encode_batch(batch)});
     return true;
@@ -181,6 +188,11 @@ void BatchTopics::cancel_batch(const schema::BatchRecord& batch) {
     }
     writer_.write({.topic = topics_.batches(), .partition = partition, .key = cancel_key(batch.id), .value = "{}"});
     read_batches();
+}
+
+bool BatchTopics::is_empty() const {
+    const std::lock_guard lock(mutex_);
+    return files_.size() == 0 && batches_.size() == 0;
 }
 
 std::vector<schema::BatchRecord> BatchTopics::open_batches(std::int32_t partition) const {
@@ -214,6 +226,7 @@ std::unordered_set<std::string> BatchTopics::contents_in_use() const {
     files_.each([&](const schema::FileRecord& file) { names.insert(file.id); });
     for (const std::string& id : open_) {
         const schema::BatchRecord& batch = *batches_.find(id);
+        names.insert(batch.input_file);
         names.insert(batch.parts.begin(), batch.parts.end());
         for (const auto* file : {&batch.output_file, &batch.error_file}) {
             if (*file) names.insert(**file);

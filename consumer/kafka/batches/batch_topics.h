@@ -4,6 +4,7 @@
 // of its own, "BATCH/cancel" in the batch's partition, so that it cannot undo what the owner writes at the same time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,10 @@ class BatchTopics final : public BatchBackend {
 public:
     // Of each kind. They are held in memory, about 1 KB each.
     static constexpr std::size_t records_max = 100'000;
+    // Of each kind, of one tenant: so that no tenant uses up what there is for all. A few more may come in while records are written.
+    static constexpr std::size_t tenant_records_max = 10'000;
+    // Of one tenant, that have not ended: each costs its owner memory and time.
+    static constexpr std::ptrdiff_t tenant_open_batches_max = 200;
 
     // Starts reading. Throws KafkaError when the brokers do not answer or a topic does not exist.
     BatchTopics(const KafkaConfig& config, const schema::Topics& topics);
@@ -51,6 +56,8 @@ public:
     void remove_file(const schema::FileRecord& file) override;
     void cancel_batch(const schema::BatchRecord& batch) override;
 
+    // Whether anything is known.
+    bool is_empty() const;
     // For the owner of a partition: its batches that have not ended, as far as they were read.
     std::vector<schema::BatchRecord> open_batches(std::int32_t partition) const;
     bool is_cancelled(const std::string& batch) const;

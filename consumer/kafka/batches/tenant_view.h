@@ -18,6 +18,10 @@ template <typename Record>
 class TenantView {
 public:
     std::size_t size() const { return records_.size(); }
+    std::size_t count(const std::string& tenant) const {
+        const auto place = order_.find(tenant);
+        return place == order_.end() ? 0 : place->second.size();
+    }
 
     const Record* find(const std::string& id) const {
         const auto place = records_.find(id);

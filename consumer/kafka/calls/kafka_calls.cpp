@@ -310,8 +310,6 @@ std::optional<CallRefusal> KafkaCalls::submit(Call call, CallListener& listener)
     };
     if (state.is_closed || state.is_away()) return refuse(call_unavailable);
     if (state.open.size() >= state.options.calls_max) return refuse(CallRefusal{});
-    // A repeatable one that was cancelled before the brokers had it.
-    if (state.open.contains(call.id)) return refuse({.kind = CallRefusal::Kind::running});
     const std::uint64_t tag = state.next_tag++;
     const auto error = produce(state.producer.handle(), {.topic = state.options.topics.calls(),
                                                          .partition = state.next_partition,

@@ -6,9 +6,14 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
+#include <random>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "consumer/kafka/calls/call_end.h"
 #include "consumer/kafka/calls/repeat_table.h"
@@ -24,6 +29,10 @@ constexpr std::chrono::milliseconds report_turn{100};
 constexpr std::chrono::milliseconds records_patience{5'000};  // at the end
 
 schema::Timestamp time_now() { return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
+
+// A run's id is its call's, with something behind it that nobody can guess.
+constexpr char run_separator = '-';
+std::string_view call_of_run(std::string_view run) { return run.substr(0, run.rfind(run_separator)); }
 
 // Does tasks one after the other on a thread of its own.
 class TaskThread {
@@ -90,31 +99,54 @@ struct RepeatableCalls::State final : CallListener {
         producer.connection().required_partition_count(options.topic);
     }
 
-    void on_chunk(const std::string& id, std::string chunk) override;
-    void on_end(const std::string& id, CallEnd end) override;
+    void on_chunk(const std::string& run, std::string chunk) override;
+    void on_end(const std::string& run, CallEnd end) override;
     void apply(const schema::JobRecord& record);
-    void set(const std::string& id, const Repeat& repeat);
     void write(const std::string& id, const std::string& value);
-    CallEnd fetch(const std::string& id, const schema::Source& place) const;
-    void replay(const std::string& id, const Repeat& repeat, CallListener& listener);
+
+    // A call whose repeat waits for its result.
+    struct Fetch {
+        std::string id;
+        Repeat repeat;
+        CallListener* listener = nullptr;
+        Clock::time_point deadline;
+    };
+    void serve_fetches(const std::stop_token& stop);
+    // nullopt: the result is no longer there.
+    std::optional<CallEnd> read_again(const Fetch& fetch, const std::stop_token& stop);
+    std::optional<CallEnd> try_read_again(const Fetch& fetch, const std::stop_token& stop);
+    bool is_fetch_wanted();
+
+    struct Running {
+        CallListener& listener;
+        Repeat repeat;
+    };
+    // With mutex held.
+    Running* find_run(const std::string& run);
+    const Repeat* find(const std::string& id, schema::Timestamp now) const;
+    void set(const std::string& id, const Repeat& repeat);
+    void set_gone(const std::string& id, Repeat repeat);
+    std::optional<CallRefusal> repeat_call(const std::string& id, const Repeat& known, CallListener& listener);
+    std::string next_run(const std::string& id);
 
     const KafkaConfig config;
     const Options options;
     CallBackend& calls;
 
     std::mutex mutex;
-    // Guarded by mutex. Never held while `calls` is called, which holds a mutex of its own when it calls back.
+    // Guarded by mutex. It is held while listeners are called, so that a call that was cancelled has no events; never while `calls` is,
+    // which holds a mutex of its own when it calls back.
     RepeatTable table;
-    struct Running {
-        CallListener& listener;
-        Repeat repeat;
-    };
-    std::unordered_map<std::string, Running> running;  // here
+    std::unordered_map<std::string, Running> running;  // here, by the call's id
+    std::random_device random;
+    std::deque<Fetch> fetches;
+    std::optional<Fetch> fetching;  // nullopt also once it was cancelled
+    std::condition_variable_any has_fetches;
 
     KafkaProducer producer;  // the writer's
     TopicFollower follower;
     TaskThread writer{[this] { producer.poll(std::chrono::milliseconds(0)); }};
-    TaskThread fetcher{[] {}};
+    std::jthread fetcher{[this](const std::stop_token& stop) { serve_fetches(stop); }};
 };
 
 void RepeatableCalls::State::apply(const schema::JobRecord& record) {
@@ -124,14 +156,34 @@ void RepeatableCalls::State::apply(const schema::JobRecord& record) {
         log_warning("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset, repeat.error());
         return;
     }
+    if (call_of_run(repeat->run) != *record.key) {
+        return log_warning("{} [{}] offset {}: the run {} is none of call {}", record.source.topic, record.source.partition,
+                           record.source.offset, repeat->run, *record.key);
+    }
     const std::lock_guard lock(mutex);
-    table.set(*record.key, *repeat);
+    // Of a call that runs here, earlier runs may still be read.
+    if (!running.contains(*record.key)) table.set(*record.key, *repeat);
 }
 
-// With mutex held.
+RepeatableCalls::State::Running* RepeatableCalls::State::find_run(const std::string& run) {
+    const auto call = running.find(std::string(call_of_run(run)));
+    return call != running.end() && call->second.repeat.run == run ? &call->second : nullptr;
+}
+
+const Repeat* RepeatableCalls::State::find(const std::string& id, schema::Timestamp now) const {
+    const auto call = running.find(id);
+    return call != running.end() ? &call->second.repeat : table.find(id, now);
+}
+
 void RepeatableCalls::State::set(const std::string& id, const Repeat& repeat) {
     table.set(id, repeat);
     writer.add([this, id, value = encode_repeat(repeat)] { write(id, value); });
+}
+
+void RepeatableCalls::State::set_gone(const std::string& id, Repeat repeat) {
+    repeat.state = Repeat::State::gone;
+    repeat.result.reset();
+    set(id, repeat);
 }
 
 void RepeatableCalls::State::write(const std::string& id, const std::string& value) {
@@ -140,61 +192,85 @@ void RepeatableCalls::State::write(const std::string& id, const std::string& val
     if (!sent) log_warning("{}: {} was not taken: {}", options.topic, id, rd_kafka_err2str(sent.error()));
 }
 
-void RepeatableCalls::State::on_chunk(const std::string& id, std::string chunk) {
-    CallListener* listener = nullptr;
-    {
-        const std::lock_guard lock(mutex);
-        if (const auto call = running.find(id); call != running.end()) listener = &call->second.listener;
-    }
-    if (listener != nullptr) listener->on_chunk(id, std::move(chunk));
+void RepeatableCalls::State::on_chunk(const std::string& run, std::string chunk) {
+    const std::lock_guard lock(mutex);
+    if (const Running* call = find_run(run)) call->listener.on_chunk(std::string(call_of_run(run)), std::move(chunk));
 }
 
-// A result is kept; what failed may run again.
-void RepeatableCalls::State::on_end(const std::string& id, CallEnd end) {
-    std::optional<Running> ended;
-    {
-        const std::lock_guard lock(mutex);
-        const auto call = running.find(id);
-        if (call == running.end()) return;
-        ended.emplace(call->second);
-        running.erase(call);
-        const auto* result = std::get_if<CallResult>(&end);
-        const bool is_kept = result != nullptr && result->status == 200 && result->place;
-        ended->repeat.state = is_kept ? Repeat::State::ended : Repeat::State::gone;
-        if (is_kept) ended->repeat.result = result->place;
-        set(id, ended->repeat);
+// A result is kept; what failed may run again. What comes for an earlier run of the call is nobody's.
+void RepeatableCalls::State::on_end(const std::string& run, CallEnd end) {
+    const std::lock_guard lock(mutex);
+    const Running* call = find_run(run);
+    if (call == nullptr) return;
+    const std::string id(call_of_run(run));
+    Running ended = *call;
+    running.erase(id);
+    const auto* result = std::get_if<CallResult>(&end);
+    if (result != nullptr && result->status == 200 && result->place) {
+        ended.repeat.state = Repeat::State::ended;
+        ended.repeat.result = result->place;
+        set(id, ended.repeat);
+    } else {
+        set_gone(id, std::move(ended.repeat));
     }
-    ended->listener.on_end(id, std::move(end));
+    ended.listener.on_end(id, std::move(end));
 }
 
-CallEnd RepeatableCalls::State::fetch(const std::string& id, const schema::Source& place) const {
+void RepeatableCalls::State::serve_fetches(const std::stop_token& stop) {
+    std::unique_lock lock(mutex);
+    while (has_fetches.wait(lock, stop, [&] { return !fetches.empty(); }) && !stop.stop_requested()) {
+        const Fetch fetch = fetching.emplace(std::move(fetches.front()));
+        fetches.pop_front();
+        lock.unlock();
+        auto end = try_read_again(fetch, stop);
+        lock.lock();
+        if (stop.stop_requested()) return;
+        const Repeat* known = table.find(fetch.id, time_now());
+        if (!end && known != nullptr && known->run == fetch.repeat.run) set_gone(fetch.id, fetch.repeat);
+        if (std::exchange(fetching, std::nullopt)) fetch.listener->on_end(fetch.id, end ? *std::move(end) : call_unavailable);
+    }
+}
+
+bool RepeatableCalls::State::is_fetch_wanted() {
+    const std::lock_guard lock(mutex);
+    return fetching.has_value();
+}
+
+std::optional<CallEnd> RepeatableCalls::State::try_read_again(const Fetch& fetch, const std::stop_token& stop) {
+    try {
+        return read_again(fetch, stop);
+    } catch (const std::exception& error) {
+        log_warning("the result of {} cannot be read again: {}", fetch.id, error.what());
+        return call_unavailable;
+    }
+}
+
+std::optional<CallEnd> RepeatableCalls::State::read_again(const Fetch& fetch, const std::stop_token& stop) {
+    if (Clock::now() >= fetch.deadline) return call_unavailable;
+    const schema::Source& place = *fetch.repeat.result;
     RecordReader reader(
         config, {.positions = {{.topic = place.topic, .partition = place.partition, .next = place.offset}}, .positions_only = true});
-    const auto deadline = Clock::now() + options.fetch_timeout;
-    while (Clock::now() < deadline) {
+    while (Clock::now() < fetch.deadline && !stop.stop_requested() && is_fetch_wanted()) {
         for (const schema::JobRecord& record : reader.poll(report_turn, 1)) {
-            if (record.source == place && record.key == id) return call_end_of(record);
-            return call_unavailable;  // retention has deleted it
+            if (record.source == place && record.key == fetch.repeat.run) return call_end_of(record);
+            return std::nullopt;  // retention has deleted it, or the topic was made anew
         }
+        if (reader.positions().front().next > place.offset) return std::nullopt;  // and nothing has come after it
     }
     return call_unavailable;
 }
 
-void RepeatableCalls::State::replay(const std::string& id, const Repeat& repeat, CallListener& listener) {
-    CallEnd end = call_unavailable;
-    try {
-        end = fetch(id, *repeat.result);
-    } catch (const std::exception& error) {
-        log_warning("the result of {} cannot be read again: {}", id, error.what());
-    }
-    if (!std::holds_alternative<CallResult>(end)) {
-        Repeat gone = repeat;
-        gone.state = Repeat::State::gone;
-        gone.result.reset();
-        const std::lock_guard lock(mutex);
-        set(id, gone);
-    }
-    listener.on_end(id, std::move(end));
+// Ends with the result, once it is read.
+std::optional<CallRefusal> RepeatableCalls::State::repeat_call(const std::string& id, const Repeat& known, CallListener& listener) {
+    if (known.state == Repeat::State::running) return CallRefusal{.kind = CallRefusal::Kind::running};
+    if (fetches.size() >= options.fetches_max) return CallRefusal{};
+    fetches.push_back({.id = id, .repeat = known, .listener = &listener, .deadline = Clock::now() + options.fetch_timeout});
+    has_fetches.notify_one();
+    return std::nullopt;
+}
+
+std::string RepeatableCalls::State::next_run(const std::string& id) {
+    return fmt::format("{}{}{:08x}{:08x}{:08x}{:08x}", id, run_separator, random(), random(), random(), random());
 }
 
 RepeatableCalls::RepeatableCalls(const KafkaConfig& config, Options options, CallBackend& calls)
@@ -207,11 +283,10 @@ void RepeatableCalls::wait_until_read(Clock::time_point deadline) { state_->foll
 void RepeatableCalls::check() const {
     state_->follower.check();
     state_->writer.check();
-    state_->fetcher.check();
 }
 
 void RepeatableCalls::close() {
-    state_->fetcher.end();
+    state_->fetcher = {};
     try {
         for (const auto& task : state_->writer.end()) task();
     } catch (const std::exception& error) {
@@ -224,37 +299,44 @@ std::optional<CallRefusal> RepeatableCalls::submit(Call call, CallListener& list
     State& state = *state_;
     if (!call.repeatable) return state.calls.submit(std::move(call), listener);
     const std::string id = call.id;
-    Repeat repeat{.content = schema::sha256_of(call.url + '\n' + call.body), .begun = time_now()};
+    Repeat repeat{.content = schema::sha256_of(call.url + '\n' + call.body)};
+    const auto now = time_now();
     {
         const std::lock_guard lock(state.mutex);
-        if (const Repeat* known = state.table.find(id, repeat.begun)) {
+        if (const Repeat* known = state.find(id, now)) {
             if (known->content != repeat.content) return CallRefusal{.kind = CallRefusal::Kind::other_content};
-            if (known->state == Repeat::State::running) return CallRefusal{.kind = CallRefusal::Kind::running};
-            state.fetcher.add([&state, id, found = *known, &listener] { state.replay(id, found, listener); });
-            return std::nullopt;
+            return state.repeat_call(id, *known, listener);
         }
+        repeat.begun = state.table.next_begin(id, now);
+        repeat.run = state.next_run(id);
         state.running.emplace(id, State::Running{.listener = listener, .repeat = repeat});
         state.set(id, repeat);
     }
+    call.id = repeat.run;
     const auto refused = state.calls.submit(std::move(call), state);
     if (!refused) return std::nullopt;
     const std::lock_guard lock(state.mutex);
+    if (state.find_run(repeat.run) == nullptr) return refused;
     state.running.erase(id);
-    repeat.state = Repeat::State::gone;
-    state.set(id, repeat);
+    state.set_gone(id, std::move(repeat));
     return refused;
 }
 
 void RepeatableCalls::cancel(const std::string& id) {
     State& state = *state_;
-    state.calls.cancel(id);
-    const std::lock_guard lock(state.mutex);
-    const auto call = state.running.find(id);
-    if (call == state.running.end()) return;
-    Repeat gone = call->second.repeat;
-    state.running.erase(call);
-    gone.state = Repeat::State::gone;
-    state.set(id, gone);
+    std::string run = id;  // of a call that cannot be repeated
+    {
+        const std::lock_guard lock(state.mutex);
+        std::erase_if(state.fetches, [&](const State::Fetch& fetch) { return fetch.id == id; });
+        if (state.fetching && state.fetching->id == id) state.fetching.reset();
+        if (const auto call = state.running.find(id); call != state.running.end()) {
+            Repeat gone = call->second.repeat;
+            run = gone.run;
+            state.running.erase(call);
+            state.set_gone(id, std::move(gone));
+        }
+    }
+    state.calls.cancel(run);
 }
 
 }  // namespace lorry::consumer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -13,13 +14,14 @@
 namespace lorry::consumer {
 
 // Which calls ran is in the repeats topic, which all gateways follow. Two copies that come to two gateways within the moment that a record
-// takes between them both run.
+// takes between them both run. Each run is a call with an id of its own, so that what comes late for one never ends another.
 class RepeatableCalls final : public CallBackend {
 public:
     struct Options {
         std::string topic;
         std::chrono::milliseconds running_for{};          // as long as a call may run
         std::chrono::milliseconds fetch_timeout{10'000};  // for reading a result again; then the repeat ends as unavailable
+        std::size_t fetches_max = 256;                    // results that wait to be read again; more repeats are refused as full
     };
 
     // Throws KafkaError when the brokers do not answer or the topic does not exist. `calls` outlives it, and ends its events before.

@@ -19,10 +19,12 @@ constexpr std::size_t records_per_turn = 1000;
 }  // namespace
 
 TopicFollower::TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply,
-                             std::optional<std::chrono::milliseconds> check_interval, const RecordReader::Start& start)
+                             std::optional<std::chrono::milliseconds> check_interval, const RecordReader::Start& start,
+                             RecordReader::EndKind end)
     : topic_(topic),
       apply_(std::move(apply)),
       check_interval_(check_interval),
+      end_(end),
       reader_(config, {.topics = {topic}, .start = start}),
       thread_([this](const std::stop_token& stop) {
           try {
@@ -38,7 +40,7 @@ TopicFollower::~TopicFollower() = default;
 
 void TopicFollower::follow(const std::stop_token& stop) {
     auto refresh_next = Clock::now() + refresh_interval;
-    CatchUp catch_up(reader_);
+    CatchUp catch_up(reader_, end_);
     while (!stop.stop_requested()) {
         for (const schema::JobRecord& record : reader_.poll(follow_turn, records_per_turn)) apply_(record);
         const auto now = Clock::now();

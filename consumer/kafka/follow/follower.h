@@ -20,10 +20,12 @@ namespace lorry::consumer {
 class TopicFollower {
 public:
     // `apply` is called on the follower's thread, in order within a partition. The topic must exist. With `check_interval`, the thread
-    // looks that often whether it has read everything; without, when it is asked. `start`: where it begins to read.
+    // looks that often whether it has read everything; without, when it is asked. `start`: where it begins to read. `end`: what counts as
+    // everything; `written` also waits for records behind an open transaction, for a topic that is also written to without any.
     TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply,
                   std::optional<std::chrono::milliseconds> check_interval = {},
-                  const RecordReader::Start& start = RecordReader::Beginning{});
+                  const RecordReader::Start& start = RecordReader::Beginning{},
+                  RecordReader::EndKind end = RecordReader::EndKind::readable);
     ~TopicFollower();
     TopicFollower(const TopicFollower&) = delete;
     TopicFollower& operator=(const TopicFollower&) = delete;
@@ -44,6 +46,7 @@ private:
     const std::string topic_;
     const std::function<void(const schema::JobRecord&)> apply_;
     const std::optional<std::chrono::milliseconds> check_interval_;
+    const RecordReader::EndKind end_;
     RecordReader reader_;  // the thread's
     mutable std::mutex mutex_;
     mutable std::condition_variable_any changed_;

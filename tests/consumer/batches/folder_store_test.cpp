@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 
@@ -27,7 +28,22 @@ std::string read(FileStore& store, const std::string& name, std::int64_t from = 
 }
 
 std::size_t files_in(const std::filesystem::path& folder) {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+    const std::filesystem::directory_iterator entries(folder);
+    return static_cast<std::size_t>(
+        std::count_if(begin(entries), end(entries), [](const auto& entry) { return entry.path().filename() != FolderStore::marker; }));
+}
+
+// Pins: contents of a volume that was not mounted would have been taken for deleted ones.
+TEST(FolderStore, KnowsItsFolderAgain) {
+    const tests::TempFolder folder;
+    FolderStore store(folder / "files");
+    EXPECT_TRUE(store.is_new());
+    EXPECT_FALSE(FolderStore(folder / "files").is_new());
+    EXPECT_EQ(read(store, "file-1"), "missing");
+    std::filesystem::rename(folder / "files", folder / "elsewhere");
+    EXPECT_THROW(store.open("file-1", 0), std::runtime_error);
+    std::filesystem::create_directory(folder / "files");
+    EXPECT_THROW(store.open("file-1", 0), std::runtime_error);
 }
 
 TEST(FolderStore, KeepsAContentAsAWhole) {

@@ -280,7 +280,7 @@ TEST_F(AdapterCommands, AllSubFoldersAreRegisteredAndABrokenOneStopsNoOther) {
 TEST_F(ClientTest, TopicsCreateSaysWhatIsThereAndPrintsTheRights) {
     const Call create = lorry({"topics", "create", "--partitions", "3"});
     EXPECT_EQ(create.code, 0) << create.err;
-    EXPECT_THAT(lines_of(create.out), SizeIs(10));
+    EXPECT_THAT(lines_of(create.out), SizeIs(13));
     EXPECT_THAT(create.out, HasSubstr("lorry.control   exists"));
     EXPECT_THAT(create.out, Not(HasSubstr("partitions is")));
     const Call more = lorry({"topics", "create", "--partitions", "24"});

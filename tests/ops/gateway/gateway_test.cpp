@@ -308,6 +308,11 @@ TEST(Gateway, RefusesHeaders) {
              {with("Host: 127.0.0.1.evil.example\r\n"), "403 host_not_allowed"},
              {with("Host: \r\n"), "403 host_not_allowed"},
              {with(fmt::format("{}Content-Length: 2\r\n", host), "{}"), "415 unsupported_media_type"},  // no type
+             {with(fmt::format("{}Sec-Fetch-Site: cross-site\r\nContent-Length: 2\r\n", json), "{}"), "403 cross_site"},
+             {with(fmt::format("{}Sec-Fetch-Site: same-site\r\nContent-Length: 2\r\n", json), "{}"), "403 cross_site"},
+             {with(fmt::format("{}Origin: https://evil.example\r\nContent-Length: 2\r\n", json), "{}"), "403 cross_site"},
+             {with(fmt::format("{}Origin: null\r\nContent-Length: 2\r\n", json), "{}"), "403 cross_site"},
+             {with(fmt::format("{}Origin: http://127.0.0.1:8000\r\nContent-Length: 1\r\n", json), "{"), "400 invalid_json"},
              {with(fmt::format("{}Content-Type: text/plain\r\nContent-Length: 2\r\n", host), "{}"), "415 unsupported_media_type"},
              {with(fmt::format("{}Content-Encoding: gzip\r\nContent-Length: 2\r\n", json), "{}"), "415 unsupported_media_type"},
              {with(fmt::format("{}Content-Length: 10001\r\n", json)), "413 payload_too_large"},

@@ -10,20 +10,27 @@ pub fn checked(pattern: &str) -> Result<String, String> {
     }
     let mut out = String::new();
     let mut in_class = false;
+    let mut open_groups = 0;
     let mut characters = pattern.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
+            ' ' | '\t' | '\n' | '\r' => out.push(character),
             '\\' => match characters.next() {
                 Some(letter @ ('n' | 'r' | 't')) => out.extend(['\\', letter]),
                 Some('s') => out.push_str(if in_class { r" \t\n\r" } else { r"[ \t\n\r]" }),
                 other => return Err(refusal(&other.map_or("\\".to_string(), |letter| format!("\\{letter}")))),
             },
-            '[' | ']' => {
-                in_class = character == '[';
-                out.push(character);
+            ']' if in_class => {
+                in_class = false;
+                out.push(']');
+            }
+            other if in_class => return Err(refusal(&format!("[{other}"))),
+            '[' => {
+                in_class = true;
+                out.push('[');
             }
             '{' => {
-                out.push(character);
+                out.push('{');
                 while let Some(digit) = characters.next_if(|next| next.is_ascii_digit() || *next == ',') {
                     out.push(digit);
                 }
@@ -32,16 +39,23 @@ pub fn checked(pattern: &str) -> Result<String, String> {
                 }
                 out.push('}');
             }
-            '(' => out.push_str(if characters.next_if_eq(&'?').is_none() {
-                "(?:"
-            } else if characters.next() == Some(':') {
-                "(?:"
-            } else {
-                return Err(refusal("(?"));
-            }),
-            ' ' | '\t' | '\n' | '\r' | ')' | '|' | '?' | '*' | '+' => out.push(character),
+            '(' => {
+                if characters.next_if_eq(&'?').is_some() && characters.next() != Some(':') {
+                    return Err(refusal("(?"));
+                }
+                open_groups += 1;
+                out.push_str("(?:");
+            }
+            ')' if open_groups > 0 => {
+                open_groups -= 1;
+                out.push(')');
+            }
+            '|' | '?' | '*' | '+' => out.push(character),
             other => return Err(refusal(&other.to_string())),
         }
+    }
+    if in_class || open_groups > 0 {
+        return Err("whitespace_pattern has a class or a group that does not end".to_string());
     }
     Ok(out)
 }

@@ -8,6 +8,8 @@ use super::schema::Size;
 use super::{prepared, Style};
 
 const TAGS_MAX: usize = 200;
+/// They become a regular expression.
+const TRIGGERS_BYTES_MAX: usize = 16 << 10;
 
 struct Tag {
     trigger: usize,
@@ -60,6 +62,12 @@ fn texts_of<'a>(parts: &'a Value, name: &str) -> Result<Vec<&'a str>, String> {
 
 fn triggers_of(parts: &Value) -> Result<Vec<String>, String> {
     let mut triggers: Vec<String> = texts_of(parts, "triggers")?.into_iter().map(String::from).collect();
+    if triggers.len() > TAGS_MAX {
+        return Err(format!("there are {} triggers; supported are up to {TAGS_MAX}", triggers.len()));
+    }
+    if triggers.iter().map(String::len).sum::<usize>() > TRIGGERS_BYTES_MAX {
+        return Err(format!("the triggers are too long: supported are up to {TRIGGERS_BYTES_MAX} bytes together"));
+    }
     triggers.sort();
     triggers.dedup();
     for (index, trigger) in triggers.iter().enumerate() {
