@@ -91,7 +91,7 @@ TEST(FolderStore, SaysWhatIsWrongWithItsFolder) {
     std::ofstream(folder / "file") << "x";
     EXPECT_THROW(FolderStore(folder / "file" / "below"), std::runtime_error);
     FolderStore store(folder / "gone");
-    std::filesystem::remove(folder / "gone");
+    std::filesystem::remove_all(folder / "gone");
     EXPECT_THROW(store.create("file-1"), std::runtime_error);
     EXPECT_THROW(store.older_than(std::chrono::hours(1)), std::runtime_error);
     EXPECT_DEATH(store.open("../x", 0), "names of contents are no paths");
