@@ -12,17 +12,10 @@
 
 #include "ops/printable.h"
 #include "schema/check.h"
+#include "schema/whole_number.h"
 
 namespace lorry::ops {
 namespace {
-
-template <typename T>
-std::optional<T> parse_whole(std::string_view text) {
-    T value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
 
 // A number that is not negative, and the unit after it.
 std::optional<std::pair<double, std::string_view>> split(std::string_view text) {
@@ -42,8 +35,8 @@ std::size_t width_of(std::string_view text) {
 
 }  // namespace
 
-std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_whole<std::int64_t>(text); }
-std::optional<double> parse_number(std::string_view text) { return parse_whole<double>(text); }
+std::optional<std::int64_t> parse_integer(std::string_view text) { return schema::parse_whole<std::int64_t>(text); }
+std::optional<double> parse_number(std::string_view text) { return schema::parse_whole<double>(text); }
 
 std::optional<HostAndPort> parse_host_and_port(std::string_view text) {
     const std::size_t mark = text.rfind(':');

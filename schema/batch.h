@@ -82,7 +82,7 @@ Expected<BatchRecord, std::string> parse_batch(std::string_view value);
 
 // Metadata of OpenAI's objects. The limits are OpenAI's.
 inline constexpr std::size_t metadata_members_max = 16;
-inline constexpr std::size_t metadata_key_chars_max = 64;
-inline constexpr std::size_t metadata_value_chars_max = 512;
+inline constexpr std::int64_t metadata_key_chars_max = 64;
+inline constexpr std::int64_t metadata_value_chars_max = 512;
 
 }  // namespace lorry::schema

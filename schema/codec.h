@@ -11,6 +11,7 @@
 
 #include "schema/completion.h"
 #include "schema/topics.h"
+#include "schema/whole_number.h"
 
 namespace lorry::schema {
 
@@ -131,6 +132,12 @@ Expected<Answer, std::string> parse_answer(std::string_view value);
 
 // The value of the last header of that name (Kafka's rule for repeated headers), or nullptr.
 const std::string* find_header(std::span<const Header> headers, std::string_view name);
+// The number that it is; nullopt: there is no such header, or it is none.
+template <typename Number>
+std::optional<Number> find_number(std::span<const Header> headers, std::string_view name) {
+    const std::string* text = find_header(headers, name);
+    return text == nullptr ? std::nullopt : parse_whole<Number>(*text);
+}
 
 // The job that the headers of a result or dead letter name, and the id of its topic (empty: not given). nullopt: they do not name a job.
 struct NamedSource {

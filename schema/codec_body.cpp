@@ -3,7 +3,6 @@
 #include "schema/codec_body.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "schema/codec_prompt.h"
 #include "schema/codec_structure.h"
 #include "schema/codec_tools.h"
+#include "schema/whole_number.h"
 
 namespace lorry::schema {
 namespace {
@@ -193,16 +193,15 @@ FieldError read_logit_bias(Draft& draft, const Json& value) {
     const auto* members = value.as_object();
     if (members == nullptr) return wrong_type("logit_bias", "an object from token id to number", value);
     for (const auto& [key, bias] : *members) {
-        std::int32_t id = -1;
-        const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
+        const auto id = parse_whole<std::int32_t>(key);
         // Only the canonical form, so that two keys never mean the same token.
-        if (failed != std::errc() || id < 0 || std::to_string(id) != key) {
+        if (!id || *id < 0 || std::to_string(*id) != key) {
             return invalid("logit_bias", fmt::format("field 'logit_bias' has the key '{}'; allowed are token ids", shortened(key)));
         }
         const std::string place = "logit_bias." + key;
         if (!bias.is_number()) return wrong_type(place, "a number", bias);
         if (std::abs(*bias.as_number()) > 100) return wrong_value(place, bias, "-100 to 100");
-        draft.job.sampling.logit_bias.emplace_back(id, static_cast<float>(*bias.as_number()));
+        draft.job.sampling.logit_bias.emplace_back(*id, static_cast<float>(*bias.as_number()));
     }
     return {};
 }

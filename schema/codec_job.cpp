@@ -1,13 +1,13 @@
 // parse_job: turns a record's bytes into a checked Job, or into the reason why it is not one. The order of the checks decides what is known
 // of a bad record: first the headers (its batch), then the custom_id (result or dead letter), then method, url and body.
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
 #include "schema/codec.h"
 #include "schema/codec_body.h"
 #include "schema/epoch_unit.h"
+#include "schema/whole_number.h"
 
 namespace lorry::schema {
 namespace {
@@ -41,9 +41,8 @@ FieldError read_name(const JobRecord& record, std::string_view header, std::stri
 FieldError read_deadline(const JobRecord& record, std::optional<Timestamp>& deadline) {
     const std::string* value = find_header(record.headers, deadline_header);
     if (value == nullptr) return {};
-    std::int64_t since_epoch = 0;
-    const auto [end, failed] = std::from_chars(value->data(), value->data() + value->size(), since_epoch);
-    const bool is_number = failed == std::errc() && end == value->data() + value->size() && since_epoch >= 0;
+    const std::int64_t since_epoch = parse_whole<std::int64_t>(*value).value_or(-1);
+    const bool is_number = since_epoch >= 0;
     const std::string_view unit = unit_since_epoch(since_epoch);
     if (!is_number || unit != "milliseconds") {
         const std::string mistake = is_number ? fmt::format(", which looks like {}", unit) : "";

@@ -1,7 +1,6 @@
 // Encodes records of the results, chunks and dlq topics, and parses results.
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -48,13 +47,11 @@ std::optional<NamedSource> named_source(std::span<const Header> headers, std::st
     const std::string* topic = find_header(headers, topic_header);
     if (topic == nullptr) return std::nullopt;
     named.source.topic = *topic;
-    const auto read_number = [&](std::string_view name, auto& value) {
-        const std::string* text = find_header(headers, name);
-        if (text == nullptr) return false;
-        const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-        return error == std::errc() && end == text->data() + text->size();
-    };
-    if (!read_number(partition_header, named.source.partition) || !read_number(offset_header, named.source.offset)) return std::nullopt;
+    const auto partition = find_number<std::int32_t>(headers, partition_header);
+    const auto offset = find_number<std::int64_t>(headers, offset_header);
+    if (!partition || !offset) return std::nullopt;
+    named.source.partition = *partition;
+    named.source.offset = *offset;
     if (const std::string* id = find_header(headers, source_topic_id_header)) named.topic_id = *id;
     return named;
 }

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <optional>
 
@@ -17,6 +16,7 @@
 #include "consumer/file/error.h"
 #include "consumer/file/lock.h"
 #include "schema/json.h"
+#include "schema/whole_number.h"
 
 namespace lorry::consumer {
 namespace {
@@ -47,8 +47,9 @@ std::string_view take_word(std::string_view& text) {
 }
 
 bool read_integer(std::string_view word, std::int64_t& value) {
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    return error == std::errc() && end == word.data() + word.size() && value >= 0;
+    const auto number = schema::parse_whole<std::int64_t>(word);
+    value = number.value_or(-1);
+    return value >= 0;
 }
 
 bool read_header(std::string_view line, JournalContent& content) {

@@ -1,9 +1,9 @@
 // Reads architectures, id2label and problem_type, and what a family says about its heads.
 #include "engine/model/model_heads.h"
+#include "schema/whole_number.h"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <stdexcept>
 
 namespace lorry::engine {
@@ -103,12 +103,11 @@ std::vector<std::string> read_names(const Section& config) {
     std::vector<std::string> out(members->size());
     std::vector<bool> seen(members->size(), false);
     for (const auto& [key, name] : *members) {
-        std::size_t id = 0;
-        const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
-        if (failed != std::errc() || end != key.data() + key.size() || id >= out.size() || seen[id] || name.as_string() == nullptr)
+        const auto id = schema::parse_whole<std::size_t>(key);
+        if (!id || *id >= out.size() || seen[*id] || name.as_string() == nullptr)
             config.refuse("id2label", "it must name the ids from 0 on, each once");
-        seen[id] = true;
-        out[id] = *name.as_string();
+        seen[*id] = true;
+        out[*id] = *name.as_string();
     }
     return out;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 
 #include "engine/files.h"
 #include "schema/codec_error.h"
+#include "schema/whole_number.h"
 
 namespace lorry::engine {
 
@@ -35,10 +35,9 @@ bool is_named(const Json& special_tokens, std::string_view token) {
 std::map<std::int32_t, Json> tokens_of_decoder(const Json& decoder, const std::filesystem::path& file, const Json& special_tokens) {
     std::map<std::int32_t, Json> by_id;
     for (const auto& [key, value] : *decoder.as_object()) {
-        std::int32_t id = -1;
-        const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
+        const auto id = schema::parse_whole<std::int32_t>(key);
         const Json* content = value.find("content");
-        if (failed != std::errc() || end != key.data() + key.size() || id < 0 || content == nullptr || !content->is_string()) {
+        if (!id || *id < 0 || content == nullptr || !content->is_string()) {
             throw std::runtime_error(file.string() + ": added_tokens_decoder." + schema::shortened(key) +
                                      " must be a token id with an object that has the string \"content\"");
         }
@@ -47,14 +46,14 @@ std::map<std::int32_t, Json> tokens_of_decoder(const Json& decoder, const std::f
             return set == nullptr ? absent : set->as_bool().value_or(absent);
         };
         const bool special = flag("special", false);
-        by_id[id] = Json::object({{"id", id},
-                                  {"is_named", is_named(special_tokens, *content->as_string())},
-                                  {"token", Json::object({{"content", *content},
-                                                          {"single_word", flag("single_word", false)},
-                                                          {"lstrip", flag("lstrip", false)},
-                                                          {"rstrip", flag("rstrip", false)},
-                                                          {"normalized", flag("normalized", !special)},
-                                                          {"special", special}})}});
+        by_id[*id] = Json::object({{"id", *id},
+                                   {"is_named", is_named(special_tokens, *content->as_string())},
+                                   {"token", Json::object({{"content", *content},
+                                                           {"single_word", flag("single_word", false)},
+                                                           {"lstrip", flag("lstrip", false)},
+                                                           {"rstrip", flag("rstrip", false)},
+                                                           {"normalized", flag("normalized", !special)},
+                                                           {"special", special}})}});
     }
     return by_id;
 }

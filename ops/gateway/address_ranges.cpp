@@ -4,23 +4,17 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
+
+#include "schema/whole_number.h"
 
 namespace lorry::ops {
 namespace {
 
 constexpr unsigned all_bits = 128;
 constexpr unsigned bits_of_v4_prefix = 96;
-
-std::optional<unsigned> number(std::string_view text, unsigned most) {
-    unsigned value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_number = error == std::errc() && end == text.data() + text.size() && value <= most;
-    return is_number ? std::optional(value) : std::nullopt;
-}
 
 }  // namespace
 
@@ -53,8 +47,9 @@ Expected<AddressRanges, std::string> AddressRanges::parse(std::string_view list)
         if (!read_address(text.substr(0, slash), range.first, is_v4))
             return unexpected(fmt::format("'{}' is no IP address or block: write 10.0.0.0/8 or ::1, with commas between several", text));
         const unsigned before = is_v4 ? bits_of_v4_prefix : 0;
-        const auto bits = slash == text.size() ? std::optional(all_bits - before) : number(text.substr(slash + 1), all_bits - before);
-        if (!bits) return unexpected(fmt::format("'{}': after the slash stands a number from 0 to {}", text, all_bits - before));
+        const auto bits = slash == text.size() ? std::optional(all_bits - before) : schema::parse_whole<unsigned>(text.substr(slash + 1));
+        if (!bits || *bits > all_bits - before)
+            return unexpected(fmt::format("'{}': after the slash stands a number from 0 to {}", text, all_bits - before));
         range.bits = before + *bits;
         for (unsigned bit = range.bits; bit < all_bits; ++bit) {
             if ((range.first[bit / 8] & (0x80U >> (bit % 8))) != 0)

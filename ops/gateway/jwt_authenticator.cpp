@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "ops/gateway/bearer.h"
 #include "schema/codec_error.h"
+#include "schema/whole_number.h"
 
 namespace lorry::ops {
 namespace {
@@ -27,9 +27,8 @@ constexpr std::array limit_words = {LimitWord{"requests-per-minute:", &schema::K
                                     LimitWord{"calls-at-once:", &schema::KeyLimits::calls_at_once}};
 
 std::optional<std::int64_t> positive(std::string_view text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size() && value > 0 ? std::optional(value) : std::nullopt;
+    const auto value = schema::parse_whole<std::int64_t>(text);
+    return value && *value > 0 ? value : std::nullopt;
 }
 
 // If `word` begins with `name`, what follows it.

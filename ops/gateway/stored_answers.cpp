@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "ops/gateway/errors.h"
 #include "schema/codec.h"
 #include "schema/codec_error.h"
+#include "schema/whole_number.h"
 
 namespace lorry::ops {
 namespace {
@@ -46,10 +46,8 @@ Expected<consumer::ListQuery, HttpAnswer> list_query_of(const Caller& caller, co
             if (!rules.is_id(value)) return refuse(name, value, "the id of an object of this list");
             query.after = value;
         } else if (name == "limit") {
-            const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), query.limit);
-            const bool is_number = error == std::errc() && end == value.data() + value.size();
-            if (!is_number || query.limit < 1 || query.limit > rules.limit_max)
-                return refuse(name, value, fmt::format("1 to {}", rules.limit_max));
+            query.limit = schema::parse_whole<std::size_t>(value).value_or(0);
+            if (query.limit < 1 || query.limit > rules.limit_max) return refuse(name, value, fmt::format("1 to {}", rules.limit_max));
         } else if (name == "order" && rules.has_purpose) {
             if (value != "asc" && value != "desc") return refuse(name, value, "asc or desc");
             query.newest_first = value == "desc";
@@ -79,12 +77,6 @@ HttpAnswer list_answer(const std::optional<consumer::Page<Record>>& page, const 
                                      {"has_more", page->has_more}}));
 }
 
-// The characters of UTF-8.
-std::size_t characters(std::string_view text) {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
-}
-
 std::optional<schema::JobError> read_metadata(const Json& value, schema::BatchRecord& batch) {
     if (value.is_null()) return std::nullopt;
     if (!value.is_object()) return schema::wrong_type("metadata", "an object", value);
@@ -92,7 +84,8 @@ std::optional<schema::JobError> read_metadata(const Json& value, schema::BatchRe
         return schema::invalid("metadata", fmt::format("'metadata' may have {} members", schema::metadata_members_max));
     for (const auto& [key, text] : *value.as_object()) {
         if (!text.is_string()) return schema::wrong_type(fmt::format("metadata.{}", schema::shortened(key)), "a string", text);
-        if (characters(key) > schema::metadata_key_chars_max || characters(*text.as_string()) > schema::metadata_value_chars_max) {
+        if (schema::count_characters(key) > schema::metadata_key_chars_max ||
+            schema::count_characters(*text.as_string()) > schema::metadata_value_chars_max) {
             return schema::invalid("metadata", fmt::format("a key in 'metadata' may have {} characters, and a value {}",
                                                            schema::metadata_key_chars_max, schema::metadata_value_chars_max));
         }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 #include <tuple>
 
@@ -141,12 +140,7 @@ private:
     }
 
     static std::optional<std::int64_t> attempt_of(const JobRecord& result) {
-        const std::string* text = schema::find_header(result.headers, schema::attempt_header);
-        if (text == nullptr) return std::nullopt;
-        std::int64_t attempt = 0;
-        const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), attempt);
-        if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
-        return attempt;
+        return schema::find_number<std::int64_t>(result.headers, schema::attempt_header);
     }
 
     void check_end(const std::string& name, const JobRecord& job, const JobRecord& end, const Expectation& expected) {

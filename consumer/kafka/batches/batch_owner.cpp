@@ -2,7 +2,6 @@
 #include "consumer/kafka/batches/batch_owner.h"
 
 #include <algorithm>
-#include <charconv>
 #include <list>
 #include <map>
 #include <mutex>
@@ -136,14 +135,6 @@ void OwnedPartition::commit() {
     require(is_refused ? producer_.abort() : producer_.commit());
     if (producer_.has_stray_request()) throw PartitionLost("a request of a transaction was not answered");
     if (is_refused) throw std::runtime_error(sent.reason);
-}
-
-std::optional<std::int64_t> line_of(const schema::JobRecord& record) {
-    const std::string* text = schema::find_header(record.headers, line_header);
-    std::int64_t line = 0;
-    if (text == nullptr) return std::nullopt;
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), line);
-    return error == std::errc() && end == text->data() + text->size() ? std::optional(line) : std::nullopt;
 }
 
 }  // namespace
@@ -329,7 +320,7 @@ bool BatchOwner::State::read_results(milliseconds timeout) {
     const auto records = results->poll(timeout);
     for (const schema::JobRecord& record : records) {
         const std::string* batch = schema::find_header(record.headers, schema::batch_id_header);
-        const auto line = line_of(record);
+        const auto line = schema::find_number<std::int64_t>(record.headers, line_header);
         if (batch == nullptr || !line || !record.value) continue;
         for (const auto& [number, partition] : owned) {
             const auto run = partition->runs.find(*batch);

@@ -3,7 +3,6 @@
 #include "consumer/kafka/calls/kafka_calls.h"
 
 #include <atomic>
-#include <charconv>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -47,14 +46,6 @@ std::vector<schema::Header> headers_of(const Call& call, const std::optional<mil
         headers.emplace_back(schema::deadline_header, std::to_string(std::chrono::duration_cast<milliseconds>(deadline).count()));
     }
     return headers;
-}
-
-std::optional<std::int64_t> number_in(const std::vector<schema::Header>& headers, std::string_view name) {
-    const std::string* text = schema::find_header(headers, name);
-    std::int64_t value = 0;
-    if (text == nullptr) return std::nullopt;
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-    return error == std::errc() && end == text->data() + text->size() ? std::optional(value) : std::nullopt;
 }
 
 bool is_success(const CallEnd& end) {
@@ -232,8 +223,8 @@ void KafkaCalls::State::take(const schema::JobRecord& record) {
 void KafkaCalls::State::take_result(const schema::JobRecord& record) {
     const auto job = schema::source_of_result(record.headers);
     if (!job || job->source.topic != options.topics.calls()) return;
-    const std::int64_t attempt = number_in(record.headers, schema::attempt_header).value_or(0);
-    const std::int64_t chunks = number_in(record.headers, schema::chunks_header).value_or(0);
+    const std::int64_t attempt = schema::find_number<std::int64_t>(record.headers, schema::attempt_header).value_or(0);
+    const std::int64_t chunks = schema::find_number<std::int64_t>(record.headers, schema::chunks_header).value_or(0);
     CallEnd end = call_end_of(record);
     const std::lock_guard lock(mutex);
     const auto call = open.find(*record.key);
