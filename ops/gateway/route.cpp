@@ -1,6 +1,7 @@
 // Compares paths with the tables of urls.
 #include "ops/gateway/route.h"
 
+#include <array>
 #include <optional>
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ std::optional<Route> page_at(std::string_view path) {
     return ModelRoute{std::move(*id)};
 }
 
-HttpAnswer wrong_method(std::string_view path, const char* allowed) {
+HttpAnswer wrong_method(std::string_view path, const std::string& allowed) {
     HttpAnswer answer = gateway_error(405, fmt::format("{} takes {}", schema::shortened(path), allowed));
     answer.fields = {{"Allow", allowed}};
     return answer;
@@ -68,35 +69,36 @@ std::optional<Below> below(std::string_view path, std::string_view root) {
     return Below{.id = path.substr(0, end), .rest = path.substr(end)};
 }
 
-Expected<Route, HttpAnswer> file_route(std::string_view method, std::string_view path, const Query& query, const Below& at) {
-    using Action = FileRoute::Action;
-    const auto route = [&](Action action) { return Route(FileRoute{action, std::string(at.id), query}); };
-    if (at.id.empty()) {
-        if (method == "GET") return route(Action::list);
-        if (method == "POST") return route(Action::upload);
-        return unexpected(wrong_method(path, "GET, POST"));
-    }
-    if (at.rest == "/content")
-        return method == "GET" ? Expected<Route, HttpAnswer>(route(Action::content)) : unexpected(wrong_method(path, "GET"));
-    if (!at.rest.empty()) return unexpected(unknown_path(path));
-    if (method == "GET") return route(Action::show);
-    if (method == "DELETE") return route(Action::remove);
-    return unexpected(wrong_method(path, "GET, DELETE"));
-}
+// What stands below /v1/files and /v1/batches.
+template <typename Stored>
+struct StoredUrl {
+    bool has_id;
+    std::string_view rest;
+    std::string_view method;
+    typename Stored::Action action;
+};
+using FileAction = FileRoute::Action;
+constexpr std::array file_urls = {
+    StoredUrl<FileRoute>{false, "", "GET", FileAction::list}, StoredUrl<FileRoute>{false, "", "POST", FileAction::upload},
+    StoredUrl<FileRoute>{true, "", "GET", FileAction::show}, StoredUrl<FileRoute>{true, "", "DELETE", FileAction::remove},
+    StoredUrl<FileRoute>{true, "/content", "GET", FileAction::content}};
+using BatchAction = BatchRoute::Action;
+constexpr std::array batch_urls = {
+    StoredUrl<BatchRoute>{false, "", "GET", BatchAction::list}, StoredUrl<BatchRoute>{false, "", "POST", BatchAction::create},
+    StoredUrl<BatchRoute>{true, "", "GET", BatchAction::show}, StoredUrl<BatchRoute>{true, "/cancel", "POST", BatchAction::cancel}};
 
-Expected<Route, HttpAnswer> batch_route(std::string_view method, std::string_view path, const Query& query, const Below& at) {
-    using Action = BatchRoute::Action;
-    const auto route = [&](Action action) { return Route(BatchRoute{action, std::string(at.id), query}); };
-    if (at.id.empty()) {
-        if (method == "GET") return route(Action::list);
-        if (method == "POST") return route(Action::create);
-        return unexpected(wrong_method(path, "GET, POST"));
+template <typename Stored, std::size_t count>
+Expected<Route, HttpAnswer> stored_route(const std::array<StoredUrl<Stored>, count>& urls, std::string_view method, std::string_view target,
+                                         const Below& at) {
+    const auto query = query_of(target);
+    if (!query) return unexpected(gateway_error(400, broken_query));
+    std::string allowed;
+    for (const StoredUrl<Stored>& url : urls) {
+        if (url.has_id == at.id.empty() || url.rest != at.rest) continue;
+        if (url.method == method) return Route(Stored{url.action, std::string(at.id), *query});
+        allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", url.method);
     }
-    if (at.rest == "/cancel")
-        return method == "POST" ? Expected<Route, HttpAnswer>(route(Action::cancel)) : unexpected(wrong_method(path, "POST"));
-    if (!at.rest.empty()) return unexpected(unknown_path(path));
-    if (method == "GET") return route(Action::show);
-    return unexpected(wrong_method(path, "GET"));
+    return unexpected(allowed.empty() ? unknown_path(path_of(target)) : wrong_method(path_of(target), allowed));
 }
 
 }  // namespace
@@ -111,12 +113,9 @@ Expected<Route, HttpAnswer> route_of(std::string_view method, std::string_view t
         if (method == "POST") return Route(CallRoute{*endpoint});
         return unexpected(wrong_method(path, "POST"));
     }
-    const auto files = below(path, files_path);
-    const auto batches = below(path, batches_path);
-    if (!files && !batches) return unexpected(unknown_path(path));
-    const auto query = query_of(target);
-    if (!query) return unexpected(gateway_error(400, broken_query));
-    return files ? file_route(method, path, *query, *files) : batch_route(method, path, *query, *batches);
+    if (const auto at = below(path, files_path)) return stored_route(file_urls, method, target, *at);
+    if (const auto at = below(path, batches_path)) return stored_route(batch_urls, method, target, *at);
+    return unexpected(unknown_path(path));
 }
 
 }  // namespace lorry::ops
