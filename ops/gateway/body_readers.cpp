@@ -1,4 +1,4 @@
-// A queue that a few threads work on.
+// Parses bodies, and counts their bytes.
 #include "ops/gateway/body_readers.h"
 
 #include <fmt/format.h>
@@ -23,40 +23,17 @@ Expected<ReadBody, schema::JobError> read_body(const std::string& body) {
                                        .message = fmt::format("the request's body has to be a JSON object: {}", what)});
 }
 
-BodyReaders::BodyReaders(Options options) : options_(std::move(options)) {
-    for (std::size_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { work(); });
-}
-
-BodyReaders::~BodyReaders() {
-    {
-        const std::lock_guard lock(mutex_);
-        is_closed_ = true;
-    }
-    has_tasks_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-}
+BodyReaders::BodyReaders(Options options) : options_(std::move(options)), threads_(options_.threads) {}
 
 bool BodyReaders::read(std::string body, std::function<void(Body)> done) {
-    const std::lock_guard lock(mutex_);
-    if (bytes_ + body.size() > options_.bytes_max) return false;
-    bytes_ += body.size();
-    tasks_.push_back({.body = std::move(body), .done = std::move(done)});
-    has_tasks_.notify_one();
+    const std::size_t bytes = body.size();
+    if (bytes_ + bytes > options_.bytes_max) return false;
+    bytes_ += bytes;
+    threads_.post([this, bytes, body = std::move(body), done = std::move(done)] {
+        done(options_.read(body));
+        bytes_ -= bytes;
+    });
     return true;
-}
-
-void BodyReaders::work() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-        has_tasks_.wait(lock, [&] { return is_closed_ || !tasks_.empty(); });
-        if (is_closed_) return;
-        const Task task = std::move(tasks_.front());
-        tasks_.pop_front();
-        lock.unlock();
-        task.done(options_.read(task.body));
-        lock.lock();
-        bytes_ -= task.body.size();
-    }
 }
 
 }  // namespace lorry::ops

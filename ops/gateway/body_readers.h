@@ -1,16 +1,13 @@
 // Threads that parse the bodies of calls, so that large ones do not keep the network's thread from others. Used by gateway.cpp.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstddef>
-#include <deque>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
-#include <vector>
 
+#include "ops/gateway/task_threads.h"
 #include "schema/job.h"
 
 namespace lorry::ops {
@@ -32,28 +29,14 @@ public:
         std::function<Body(const std::string&)> read = read_body;
     };
     explicit BodyReaders(Options options);
-    // Waits for those that are being read. What waits is dropped.
-    ~BodyReaders();
 
-    // Calls `done` on a thread of its own, once, unless this is destroyed before. False, and no call: too much waits.
+    // Calls `done` on a thread of its own, once, unless this is destroyed before. False, and no call: too much waits. The network's thread.
     bool read(std::string body, std::function<void(Body)> done);
 
 private:
-    struct Task {
-        std::string body;
-        std::function<void(Body)> done;
-    };
-    void work();
-
     const Options options_;
-    std::mutex mutex_;
-    std::condition_variable has_tasks_;
-    // Guarded by mutex_.
-    std::deque<Task> tasks_;  // the oldest comes first
-    std::size_t bytes_ = 0;
-    bool is_closed_ = false;
-
-    std::vector<std::thread> threads_;
+    std::atomic<std::size_t> bytes_ = 0;
+    TaskThreads threads_;  // last: they use all of the above
 };
 
 }  // namespace lorry::ops

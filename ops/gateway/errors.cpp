@@ -95,6 +95,11 @@ HttpAnswer gateway_error(std::string_view code, const std::string& message, cons
     return answer_of(*row, message, param);
 }
 
+HttpAnswer with_retry(HttpAnswer answer, std::chrono::seconds after) {
+    answer.fields.emplace_back("Retry-After", std::to_string(after.count()));
+    return answer;
+}
+
 HttpAnswer answer_of(const schema::JobError& error) {
     return {.status = static_cast<unsigned>(error.status_code()), .type = json_type, .body = schema::error_body(error).dump()};
 }

@@ -2,6 +2,7 @@
 // schema/error_code.h. Used by all of ops/gateway and by `lorry docs errors`.
 #pragma once
 
+#include <chrono>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ std::span<const GatewayError> gateway_errors();
 // {"error":{"message","type","param","code"}} of the first row of that status, or of the row of that code. There has to be one.
 HttpAnswer gateway_error(unsigned status, const std::string& message);
 HttpAnswer gateway_error(std::string_view code, const std::string& message, const std::string& param = {});
+// The answer with Retry-After.
+HttpAnswer with_retry(HttpAnswer answer, std::chrono::seconds after);
 
 inline constexpr const char* json_type = "application/json";
 

@@ -27,11 +27,6 @@ constexpr const char* stream_type = "text/event-stream; charset=utf-8";
 
 std::string event_of(std::string_view data) { return fmt::format("data: {}\n\n", data); }
 
-HttpAnswer with_retry(HttpAnswer answer, std::chrono::seconds after) {
-    answer.fields.emplace_back("Retry-After", std::to_string(after.count()));
-    return answer;
-}
-
 HttpAnswer answer_of(const consumer::CallRefusal& refusal) {
     switch (refusal.kind) {
         case consumer::CallRefusal::Kind::full:

@@ -24,10 +24,9 @@ Expected<Caller, HttpAnswer> KeyAuthenticator::identify(const HttpRequest& reque
         return unexpected(
             token_refused("the API key is not one of Lorry's: they begin with lorry- and are shown once, when they are made"));
     if (!keys_.is_current()) {
-        HttpAnswer answer =
-            gateway_error(503, "the keys cannot be read at the moment, so this one may have been revoked: send it again later");
-        answer.fields = {{"Retry-After", "5"}};
-        return unexpected(std::move(answer));
+        return unexpected(
+            with_retry(gateway_error(503, "the keys cannot be read at the moment, so this one may have been revoked: send it again later"),
+                       std::chrono::seconds(5)));
     }
     const auto key = keys_.find(*id);
     // Compared for an unknown key as well: the time would tell which ids exist.

@@ -20,11 +20,7 @@ schema::Seconds seconds_now() {
     return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-HttpAnswer unavailable(const std::string& message) {
-    HttpAnswer answer = gateway_error(503, message);
-    answer.fields.emplace_back("Retry-After", "5");
-    return answer;
-}
+HttpAnswer unavailable(const std::string& message) { return with_retry(gateway_error(503, message), std::chrono::seconds(5)); }
 
 }  // namespace
 

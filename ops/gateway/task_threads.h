@@ -1,4 +1,4 @@
-// Threads for work that may block: disks and brokers. Used by stored_requests.h.
+// Threads for work that would keep the network's thread from others. Used by body_readers.h, stored_requests.h and usage_pages.h.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// Reads what is asked for, and a queue of it.
+// Reads what is asked for, on a thread of its own.
 #include "ops/gateway/usage_pages.h"
 
 #include <algorithm>
@@ -64,16 +64,16 @@ Expected<UsageQuery, HttpAnswer> usage_query(std::string_view target, const std:
 }
 
 UsagePages::UsagePages(Options options) : options_(std::move(options)) {
-    if (is_served()) thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+    if (is_served()) thread_.emplace(1);
 }
 
-UsagePages::~UsagePages() = default;
-
 bool UsagePages::answer(UsageQuery query, std::function<void(HttpAnswer)> done) {
-    const std::lock_guard lock(mutex_);
-    if (tasks_.size() >= waiting_max) return false;
-    tasks_.push_back({.query = std::move(query), .done = std::move(done)});
-    has_tasks_.notify_one();
+    if (waiting_ >= waiting_max) return false;
+    ++waiting_;
+    thread_->post([this, query = std::move(query), done = std::move(done)] {
+        --waiting_;
+        done(page(query));
+    });
     return true;
 }
 
@@ -83,20 +83,8 @@ HttpAnswer UsagePages::page(const UsageQuery& query) const {
         if (query.is_csv) return {.type = "text/csv; charset=utf-8; header=present", .body = csv_of(report)};
         return {.type = json_type, .body = json_of(report).dump()};
     } catch (const std::runtime_error& error) {
-        HttpAnswer answer = gateway_error(503, fmt::format("the usage cannot be read at the moment: {}", error.what()));
-        answer.fields = {{"Retry-After", "10"}};
-        return answer;
-    }
-}
-
-void UsagePages::work(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (has_tasks_.wait(lock, stop, [&] { return !tasks_.empty(); })) {
-        const Task task = std::move(tasks_.front());
-        tasks_.pop_front();
-        lock.unlock();
-        task.done(page(task.query));
-        lock.lock();
+        return with_retry(gateway_error(503, fmt::format("the usage cannot be read at the moment: {}", error.what())),
+                          std::chrono::seconds(10));
     }
 }
 

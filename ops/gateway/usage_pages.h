@@ -1,16 +1,14 @@
 // Answers GET /v1/usage on a thread of its own, as the ledger's disk may be slow. Made and used by gateway.cpp.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstddef>
-#include <deque>
 #include <functional>
-#include <map>
-#include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "ops/gateway/task_threads.h"
 #include "ops/http/server.h"
 #include "schema/store/usage.h"
 #include "schema/store/usage_report.h"
@@ -37,26 +35,17 @@ public:
     static constexpr std::size_t waiting_max = 64;
 
     explicit UsagePages(Options options);
-    // Drops what waits.
-    ~UsagePages();
 
     bool is_served() const { return options_.read != nullptr; }
-    // Calls `done` on the thread, once, unless this is destroyed before. False, and no call: too many wait.
+    // Calls `done` on the thread, once, unless this is destroyed before. False, and no call: too many wait. The network's thread.
     bool answer(UsageQuery query, std::function<void(HttpAnswer)> done);
 
 private:
-    struct Task {
-        UsageQuery query;
-        std::function<void(HttpAnswer)> done;
-    };
     HttpAnswer page(const UsageQuery& query) const;
-    void work(const std::stop_token& stop);
 
     const Options options_;
-    std::mutex mutex_;
-    std::condition_variable_any has_tasks_;
-    std::deque<Task> tasks_;  // guarded by mutex_; the oldest comes first
-    std::jthread thread_;     // last: it uses all of the above
+    std::atomic<std::size_t> waiting_ = 0;
+    std::optional<TaskThreads> thread_;  // if it is served; last: it uses all of the above
 };
 
 }  // namespace lorry::ops
