@@ -240,9 +240,9 @@ bool Batch::hand_draws(const BatchEntry& entry, EngineStats& counts) const {
     const std::size_t known = sequence.tokens.size();
     const std::span<const TokenId> drafts = std::span(sequence.drafts).first(static_cast<std::size_t>(entry.drafts));
     std::size_t added = 0;
+    std::size_t right = 0;  // drafts that are as what was added
     bool ended = false;
-    bool is_as_guessed = true;
-    while (!ended && is_as_guessed) {
+    while (!ended && right == added) {
         const kernels::SampleResult& drawn = result(entry.final_sample_row() + static_cast<std::int64_t>(added));
         if (!drawn.is_finite) {
             sequence.fail_overflow();
@@ -252,12 +252,10 @@ bool Batch::hand_draws(const BatchEntry& entry, EngineStats& counts) const {
         ++counts.drawn_tokens;
         counts.forced_tokens += sequence.tokens.size() - known - added - 1;
         added = sequence.tokens.size() - known;
-        is_as_guessed = added <= drafts.size() && std::ranges::equal(drafts.first(added), std::span(sequence.tokens).subspan(known));
+        while (right < std::min(added, drafts.size()) && drafts[right] == sequence.tokens[known + right]) ++right;
     }
-    const auto next = std::span(sequence.tokens).subspan(known);
-    const std::int64_t right = std::ranges::mismatch(drafts, next).in1 - drafts.begin();
-    counts.accepted_tokens += static_cast<std::uint64_t>(right);
-    sequence.computed += right;
+    counts.accepted_tokens += right;
+    sequence.computed += static_cast<std::int64_t>(right);
     return ended;
 }
 
