@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "consumer/kafka/follow/follower.h"
-#include "consumer/log.h"
+#include "consumer/kafka/follow/keyed_record.h"
 
 namespace lorry::consumer {
 namespace {
@@ -21,10 +21,6 @@ void wait(TopicFollower& follower) {
     } catch (const KafkaError& error) {
         throw Unavailable(error.what());
     }
-}
-
-void warn(const schema::JobRecord& record, const std::string& why) {
-    log_warning("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset, why);
 }
 
 }  // namespace
@@ -57,18 +53,13 @@ void BatchTopics::read_files() { wait(*file_follower_); }
 void BatchTopics::read_batches() { wait(*batch_follower_); }
 
 void BatchTopics::apply_file(const schema::JobRecord& record) {
-    const std::string id = record.key.value_or("");
-    Expected<schema::FileRecord, std::string> file = unexpected(std::string());
-    if (record.value) {
-        file = schema::parse_file(*record.value);
-        if (file && file->id != id) file = unexpected(std::string("its id differs from the record's key"));
-        if (!file) return warn(record, file.error());
-    }
+    auto file = read_keyed(record, schema::parse_file);
+    if (!file) return warn_of(record, file.error());
     const std::lock_guard lock(mutex_);
-    if (file)
-        files_.put(*std::move(file));
+    if (*file)
+        files_.put(**std::move(file));
     else
-        files_.erase(id);
+        files_.erase(record.key.value_or(""));
 }
 
 void BatchTopics::apply_batch(const schema::JobRecord& record) {
@@ -82,18 +73,14 @@ void BatchTopics::apply_batch(const schema::JobRecord& record) {
             cancelled_.erase(id);
         return;
     }
-    Expected<schema::BatchRecord, std::string> batch = unexpected(std::string());
-    if (record.value) {
-        batch = schema::parse_batch(*record.value);
-        if (batch && batch->id != id) batch = unexpected(std::string("its id differs from the record's key"));
-        if (!batch) return warn(record, batch.error());
-    }
+    auto batch = read_keyed(record, schema::parse_batch);
+    if (!batch) return warn_of(record, batch.error());
     const std::lock_guard lock(mutex_);
     open_.erase(id);
-    if (batch) {
-        if (!schema::is_final(batch->state)) open_.insert(id);
+    if (*batch) {
+        if (!schema::is_final((*batch)->state)) open_.insert(id);
         partition_of_[id] = record.source.partition;
-        batches_.put(*std::move(batch));
+        batches_.put(**std::move(batch));
     } else {
         partition_of_.erase(id);
         batches_.erase(id);

@@ -18,6 +18,7 @@
 #include "consumer/kafka/calls/call_end.h"
 #include "consumer/kafka/calls/repeat_table.h"
 #include "consumer/kafka/follow/follower.h"
+#include "consumer/kafka/follow/keyed_record.h"
 #include "consumer/kafka/producer.h"
 #include "consumer/kafka/reader.h"
 #include "consumer/log.h"
@@ -152,14 +153,9 @@ struct RepeatableCalls::State final : CallListener {
 void RepeatableCalls::State::apply(const schema::JobRecord& record) {
     if (!record.key || !record.value) return;
     const auto repeat = parse_repeat(*record.value);
-    if (!repeat) {
-        log_warning("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset, repeat.error());
-        return;
-    }
-    if (call_of_run(repeat->run) != *record.key) {
-        return log_warning("{} [{}] offset {}: the run {} is none of call {}", record.source.topic, record.source.partition,
-                           record.source.offset, repeat->run, *record.key);
-    }
+    if (!repeat) return warn_of(record, repeat.error());
+    if (call_of_run(repeat->run) != *record.key)
+        return warn_of(record, fmt::format("the run {} is none of call {}", repeat->run, *record.key));
     const std::lock_guard lock(mutex);
     // Of a call that runs here, earlier runs may still be read.
     if (!running.contains(*record.key)) table.set(*record.key, *repeat);

@@ -5,8 +5,10 @@
 #include <system_error>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "consumer/kafka/follow/follower.h"
-#include "consumer/log.h"
+#include "consumer/kafka/follow/keyed_record.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -61,7 +63,7 @@ void AdapterTopic::apply(const schema::JobRecord& record) {
 
 bool AdapterTopic::take(const schema::JobRecord& record) {
     const auto complain = [&](std::string_view why) {
-        log_warning("{} [{}] offset {}: not a registration: {}", record.source.topic, record.source.partition, record.source.offset, why);
+        warn_of(record, fmt::format("not a registration: {}", why));
         return false;
     };
     if (!record.key) return complain("it has no key; the key is the adapter's name");

@@ -8,6 +8,7 @@
 
 #include "consumer/kafka/connection.h"
 #include "consumer/kafka/follow/follower.h"
+#include "consumer/kafka/follow/keyed_record.h"
 #include "consumer/log.h"
 #include "schema/codec.h"
 
@@ -53,9 +54,7 @@ void ControlTopic::apply(const schema::JobRecord& record) {
     const std::scoped_lock lock(mutex_);
     if (!parsed || !record.timestamp) {
         ++counters_.refused;
-        log_warning("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset,
-                    parsed ? "the record has no timestamp" : parsed.error());
-        return;
+        return warn_of(record, parsed ? "the record has no timestamp" : parsed.error());
     }
     // Offsets of a deleted topic say nothing about the jobs of the one that has its name now.
     const auto topic = input_ids_.find(parsed->call ? parsed->call->topic : options_.topics.jobs());

@@ -91,4 +91,11 @@ bool TopicFollower::has_read_as_of(Clock::time_point time) const {
     return as_of_ >= time;
 }
 
+bool TopicFollower::is_current(std::chrono::milliseconds patience) const {
+    const auto time = Clock::now() - patience;
+    const std::scoped_lock lock(mutex_);
+    wanted_ = std::max(wanted_, time);
+    return failure_ == nullptr && as_of_ >= time;
+}
+
 }  // namespace lorry::consumer

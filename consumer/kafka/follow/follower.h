@@ -36,6 +36,8 @@ public:
     // True if every record that was in the topic at that time was applied. If not, the thread soon checks. Throws the exception that ended
     // the thread.
     bool has_read_as_of(Clock::time_point time) const;
+    // Whether every record was applied that was in the topic `patience` ago. False once the thread has ended: check() says why.
+    bool is_current(std::chrono::milliseconds patience) const;
     // Throws the exception that ended the thread, if any.
     void check() const;
 

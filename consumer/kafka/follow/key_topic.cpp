@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "consumer/kafka/follow/follower.h"
-#include "consumer/log.h"
+#include "consumer/kafka/follow/keyed_record.h"
 
 namespace lorry::consumer {
 
@@ -28,18 +28,16 @@ void KeyTopic::check() const { follower_->check(); }
 // A record that cannot be read takes the key away: it may be a revocation.
 void KeyTopic::apply(const schema::JobRecord& record) {
     const std::string id = record.key.value_or("");
-    Expected<schema::KeyRecord, std::string> key = unexpected(std::string("it has no value"));
-    if (record.value) key = schema::parse_key(*record.value);
-    if (key && key->id != id) key = unexpected(std::string("its id differs from the record's key"));
+    auto key = read_keyed(record, schema::parse_key);
     const std::scoped_lock lock(mutex_);
-    if (key) {
-        keys_[id] = std::make_shared<const schema::KeyRecord>(*std::move(key));
+    if (key && *key) {
+        keys_[id] = std::make_shared<const schema::KeyRecord>(**std::move(key));
         return;
     }
     keys_.erase(id);
-    if (!record.value) return;
+    if (key) return;
     ++refused_;
-    log_warning("{} [{}] offset {}: not a key: {}", record.source.topic, record.source.partition, record.source.offset, key.error());
+    warn_of(record, "not a key: " + key.error());
 }
 
 std::shared_ptr<const schema::KeyRecord> KeyTopic::find(std::string_view id) const {
@@ -48,13 +46,7 @@ std::shared_ptr<const schema::KeyRecord> KeyTopic::find(std::string_view id) con
     return place == keys_.end() ? nullptr : place->second;
 }
 
-bool KeyTopic::is_current() const {
-    try {
-        return follower_->has_read_as_of(Clock::now() - patience);
-    } catch (const std::exception&) {
-        return false;  // the follower has ended; check() says why
-    }
-}
+bool KeyTopic::is_current() const { return follower_->is_current(patience); }
 
 KeyTopic::Counters KeyTopic::counters() const {
     const std::scoped_lock lock(mutex_);

@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "consumer/kafka/follow/follower.h"
-#include "consumer/log.h"
+#include "consumer/kafka/follow/keyed_record.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -52,10 +52,7 @@ void StatusTopic::check() const { follower_->check(); }
 void StatusTopic::apply(const schema::JobRecord& record) {
     if (!record.value || !may_count(*record.value)) return;
     const auto status = schema::parse_status(*record.value);
-    if (!status) {
-        log_warning("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset, status.error());
-        return;
-    }
+    if (!status) return warn_of(record, status.error());
     if (status->run.key.empty() || !schema::is_terminal(status->state) || !status->run.finished) return;
     const auto day = std::chrono::floor<std::chrono::days>(*status->run.finished);
     const auto yesterday = today() - std::chrono::days(1);
@@ -74,11 +71,7 @@ void StatusTopic::apply(const schema::JobRecord& record) {
 }
 
 std::optional<std::int64_t> StatusTopic::used(std::string_view key, std::chrono::sys_days day) const {
-    try {
-        if (!follower_->has_read_as_of(Clock::now() - patience)) return std::nullopt;
-    } catch (const std::exception&) {
-        return std::nullopt;  // the follower has ended; check() says why
-    }
+    if (!follower_->is_current(patience)) return std::nullopt;
     const std::scoped_lock lock(mutex_);
     const auto counts = days_.find(day);
     if (counts == days_.end()) return 0;
