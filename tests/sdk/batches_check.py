@@ -10,7 +10,6 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,15 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = map(str, ROOT.glob(".deps/tools/lib/python3*/site-packages"))  # of ops/setup --tests, before older ones
-try:
-    import openai
-except ImportError:
-    print("skipped: the package openai is not installed (ops/setup --tests)")
-    sys.exit(77)
+from libraries import EXAMPLE, ROOT, error_of, openai, run_node
 
-EXAMPLE = ROOT / "ops" / "example"
 OPEN = ("validating", "in_progress", "finalizing", "cancelling")
 PATIENCE = 120
 SESSION = 10  # seconds: of gateways, in their group
@@ -81,14 +73,6 @@ class Stack:
             assert started.poll() is None, text
             time.sleep(0.1)
         raise AssertionError(f"the gateway did not start: {text}")
-
-
-def error_of(kind: type, call, *arguments, **named):
-    try:
-        call(*arguments, **named)
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def ended(client: openai.OpenAI, batch_id: str):
@@ -197,15 +181,6 @@ async def check_async(client: openai.AsyncOpenAI) -> None:
     assert file.id in [each.id async for each in client.files.list(limit=1)]
 
 
-def check_node(url: str, key: str) -> None:
-    node = shutil.which("node")
-    modules = ROOT / ".deps" / "tools" / "node_modules"
-    if node is None or not (modules / "openai").exists():
-        print("skipped: the Node library is not installed (ops/setup --tests)")
-        return
-    subprocess.run([node, ROOT / "tests" / "sdk" / "batches_check.mjs", url, modules, key], check=True, timeout=PATIENCE)
-
-
 def check_cancel(client: openai.OpenAI, stack: Stack, worker: subprocess.Popen) -> subprocess.Popen:
     """Of a batch that no worker runs: a new worker ends its jobs as cancelled."""
     worker.terminate()
@@ -279,7 +254,7 @@ def main() -> None:
                 await check_async(client)
 
         asyncio.run(run())
-        check_node(gateways[1][1], stack.keys[0])
+        run_node("batches_check.mjs", gateways[1][1], stack.keys[0], timeout=PATIENCE)
         worker = check_cancel(clients[1], stack, worker)
         check_broken_gateways(stack, gateways)
         for gateway, _ in gateways:

@@ -7,23 +7,15 @@ import asyncio
 import contextlib
 import json
 import re
-import shutil
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = map(str, ROOT.glob(".deps/tools/lib/python3*/site-packages"))  # of ops/setup --tests, before older ones
-try:
-    import openai
-    import pydantic
-except ImportError:
-    print("skipped: the package openai is not installed (ops/setup --tests)")
-    sys.exit(77)
+from libraries import EXAMPLE, ROOT, error_of, openai, run_node
+import pydantic  # which openai brings
 
-EXAMPLE = ROOT / "ops" / "example"
 CALLS_MAX = 4
 PROMPT = "Package: libfoo-dev\nDescription:"
 CHAT = [{"role": "user", "content": "A Perl module for reading CSV files"}]
@@ -109,14 +101,6 @@ def check_embeddings(client: openai.OpenAI) -> None:
     assert answer.usage.total_tokens == answer.usage.prompt_tokens > 0, answer
 
 
-def error_of(kind: type, call, **arguments):
-    try:
-        call(**arguments)
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__} of {arguments}")
-
-
 def check_errors(client: openai.OpenAI) -> None:
     chat = client.chat.completions.create
     error = error_of(openai.NotFoundError, chat, model="nobody", messages=CHAT)
@@ -182,15 +166,6 @@ def post(url: str, body: dict) -> dict:
         return json.load(answer)
 
 
-def check_node(url: str) -> None:
-    node = shutil.which("node")
-    modules = ROOT / ".deps" / "tools" / "node_modules"
-    if node is None or not (modules / "openai").exists():
-        print("skipped: the Node library is not installed (ops/setup --tests)")
-        return
-    subprocess.run([node, ROOT / "tests" / "sdk" / "sdk_check.mjs", f"{url}/v1", modules], check=True, timeout=60)
-
-
 def check_generation(program: str) -> None:
     up = lorry_up(program, "--model", str(EXAMPLE / "model"), "--adapters", str(EXAMPLE / "adapters"), "--calls-max", str(CALLS_MAX))
     with up as url:
@@ -205,7 +180,7 @@ def check_generation(program: str) -> None:
                     await check(other)
 
             asyncio.run(run())
-        check_node(url)
+        run_node("sdk_check.mjs", f"{url}/v1", timeout=60)
         metrics = page(f"{url}/metrics")
         assert 'lorry_requests_total{url="/v1/chat/completions",status="200"}' in metrics, metrics
         assert 'status="429"' in metrics and 'status="499"' in metrics, metrics

@@ -43,22 +43,24 @@ std::size_t number_after(std::string_view text, std::string_view field) {
 
 }  // namespace
 
-HttpClient::HttpClient(int port, const std::string& from) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    require(socket_ >= 0, "socket");
+ClientSocket::ClientSocket(int port, const std::string& from) : number_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    require(number_ >= 0, "socket");
     const timeval patience{.tv_sec = 60, .tv_usec = 0};
-    require(setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0, "SO_RCVTIMEO");
-    require(setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0, "SO_SNDTIMEO");
+    require(setsockopt(number_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0, "SO_RCVTIMEO");
+    require(setsockopt(number_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0, "SO_SNDTIMEO");
     const sockaddr_in own = endpoint_of(from, 0);
-    require(bind(socket_, reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0, "bind");
+    require(bind(number_, reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0, "bind");
     const sockaddr_in server = endpoint_of("127.0.0.1", port);
-    require(connect(socket_, reinterpret_cast<const sockaddr*>(&server), sizeof server) == 0, "connect");
+    require(connect(number_, reinterpret_cast<const sockaddr*>(&server), sizeof server) == 0, "connect");
 }
 
-HttpClient::~HttpClient() { close(socket_); }
+ClientSocket::~ClientSocket() { close(number_); }
+
+HttpClient::HttpClient(int port, const std::string& from) : HttpConnection("127.0.0.1"), socket_(port, from) {}
 
 bool HttpClient::send(std::string_view bytes) {
     while (!bytes.empty()) {
-        const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        const ssize_t sent = ::send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (sent < 0 && is_closed()) return false;
         require(sent > 0, "send");
         bytes.remove_prefix(static_cast<std::size_t>(sent));
@@ -66,44 +68,44 @@ bool HttpClient::send(std::string_view bytes) {
     return true;
 }
 
-bool HttpClient::read_more() {
+bool HttpClient::read_more(std::string& received) {
     std::array<char, 65536> bytes;
-    const ssize_t count = recv(socket_, bytes.data(), bytes.size(), 0);
+    const ssize_t count = recv(socket_.number(), bytes.data(), bytes.size(), 0);
     was_reset_ = count < 0 && is_closed();
     if (count == 0 || was_reset_) return false;
     require(count > 0, "recv");
-    received_.append(bytes.data(), static_cast<std::size_t>(count));
+    received.append(bytes.data(), static_cast<std::size_t>(count));
     return true;
 }
 
-std::optional<HttpReply> HttpClient::receive(bool with_body) {
+std::optional<HttpReply> HttpConnection::receive(bool with_body) {
     constexpr std::string_view blank_line = "\r\n\r\n";
     while (received_.find(blank_line) == std::string::npos) {
-        if (!read_more()) return std::nullopt;
+        if (!read_more(received_)) return std::nullopt;
     }
     const std::size_t end = received_.find(blank_line) + blank_line.size();
     HttpReply reply{.header = received_.substr(0, end)};
     reply.status = static_cast<int>(number_after(reply.header, " "));
     const std::size_t length = with_body ? number_after(reply.header, "Content-Length: ") : 0;
     while (received_.size() < end + length) {
-        if (!read_more()) return std::nullopt;
+        if (!read_more(received_)) return std::nullopt;
     }
     reply.body = received_.substr(end, length);
     received_.erase(0, end + length);
     return reply;
 }
 
-HttpReply HttpClient::get(std::string_view path) {
-    send(fmt::format("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path));
+HttpReply HttpConnection::get(std::string_view path) {
+    send(fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", path, host_));
     auto reply = receive();
     if (!reply) throw std::runtime_error(fmt::format("the server closed the connection instead of answering GET {}", path));
     return std::move(*reply);
 }
 
-void HttpClient::end_sending() { shutdown(socket_, SHUT_WR); }
+void HttpClient::end_sending() { shutdown(socket_.number(), SHUT_WR); }
 
-std::string HttpClient::receive_all() {
-    while (read_more()) continue;
+std::string HttpConnection::receive_all() {
+    while (read_more(received_)) continue;
     return std::exchange(received_, {});
 }
 

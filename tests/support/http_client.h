@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lorry::tests {
 
@@ -13,34 +14,62 @@ struct HttpReply {
     std::string body;
 };
 
-// A connection to a server on 127.0.0.1. Throws std::runtime_error when the server does nothing for a minute.
-class HttpClient {
+// A blocking socket, connected to a server on 127.0.0.1. It waits for a minute at most. Throws std::system_error.
+class ClientSocket {
 public:
-    // from: the client's own address, in 127.0.0.0/8
-    explicit HttpClient(int port, const std::string& from = "127.0.0.1");
-    ~HttpClient();
-    HttpClient(const HttpClient&) = delete;
-    HttpClient& operator=(const HttpClient&) = delete;
+    // from: its own address, in 127.0.0.0/8
+    explicit ClientSocket(int port, const std::string& from = "127.0.0.1");
+    ~ClientSocket();
+    ClientSocket(const ClientSocket&) = delete;
+    ClientSocket& operator=(const ClientSocket&) = delete;
+    int number() const { return number_; }
+
+private:
+    const int number_;
+};
+
+// HTTP over some connection.
+class HttpConnection {
+public:
+    virtual ~HttpConnection() = default;
 
     // False if the server has closed the connection.
-    bool send(std::string_view bytes);
+    virtual bool send(std::string_view bytes) = 0;
     // The next reply. Nothing if the connection ends before it, or in the middle. The reply to HEAD has no body.
     std::optional<HttpReply> receive(bool with_body = true);
     HttpReply get(std::string_view path);
-    // Says that nothing more will be sent.
-    void end_sending();
     // Waits for the end of the connection. Returns the bytes that came before it, or how many they are.
     std::string receive_all();
     std::size_t wait_for_end() { return receive_all().size(); }
+
+protected:
+    // host: what requests say
+    explicit HttpConnection(std::string host) : host_(std::move(host)) {}
+    // Appends what comes next. False at the connection's end.
+    virtual bool read_more(std::string& received) = 0;
+
+private:
+    const std::string host_;
+    std::string received_;
+};
+
+// Without TLS. Throws std::runtime_error when the server does nothing for a minute.
+class HttpClient final : public HttpConnection {
+public:
+    // from: the client's own address, in 127.0.0.0/8
+    explicit HttpClient(int port, const std::string& from = "127.0.0.1");
+
+    bool send(std::string_view bytes) override;
+    // Says that nothing more will be sent.
+    void end_sending();
     // Whether the connection ended with a reset: what the server had sent may be lost.
     bool was_reset() const { return was_reset_; }
 
 private:
-    bool read_more();
+    bool read_more(std::string& received) override;
 
-    int socket_ = -1;
+    const ClientSocket socket_;
     bool was_reset_ = false;
-    std::string received_;
 };
 
 // A whole request with a body of JSON. fields: further ones, each with its CRLF.

@@ -1,21 +1,15 @@
 // Certificates and a blocking client, with OpenSSL.
 #include "tests/support/tls_client.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <openssl/bn.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <stdexcept>
 #include <utility>
@@ -90,26 +84,6 @@ void write(const std::string& file, const EVP_PKEY* key) {
     require(chmod(file.c_str(), 0600) == 0, "chmod");
 }
 
-std::size_t number_after(std::string_view text, std::string_view field) {
-    std::size_t number = 0;
-    if (const std::size_t begin = text.find(field); begin != std::string_view::npos)
-        std::from_chars(text.data() + begin + field.size(), text.data() + text.size(), number);
-    return number;
-}
-
-int connect_to(int port) {
-    const int opened = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const timeval patience{.tv_sec = 60, .tv_usec = 0};
-    setsockopt(opened, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(opened, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    sockaddr_in server{};
-    server.sin_family = AF_INET;
-    server.sin_port = htons(static_cast<std::uint16_t>(port));
-    server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    require(connect(opened, reinterpret_cast<const sockaddr*>(&server), sizeof server) == 0, "connect");
-    return opened;
-}
-
 }  // namespace
 
 struct CertificateAuthority::State {
@@ -144,17 +118,13 @@ CertificateAuthority::Identity CertificateAuthority::issue(const Wish& wish) con
 }
 
 struct TlsClient::State {
-    explicit State(int port) : socket(connect_to(port)) {}
-    ~State() {
-        tls.reset();
-        close(socket);
-    }
-    const int socket;
+    explicit State(int port) : socket(port) {}
+    const ClientSocket socket;
     std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>> context{SSL_CTX_new(TLS_client_method())};
     std::unique_ptr<SSL, Free<SSL_free>> tls;
 };
 
-TlsClient::TlsClient(const Options& options) : state_(std::make_unique<State>(options.port)) {
+TlsClient::TlsClient(const Options& options) : HttpConnection("localhost"), state_(std::make_unique<State>(options.port)) {
     SSL_CTX* const context = state_->context.get();
     require(SSL_CTX_load_verify_locations(context, options.trusted.c_str(), nullptr) == 1, "the authority");
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
@@ -171,7 +141,7 @@ TlsClient::TlsClient(const Options& options) : state_(std::make_unique<State>(op
     }
     SSL_set1_host(tls, options.host.c_str());
     SSL_set_tlsext_host_name(tls, options.host.c_str());
-    SSL_set_fd(tls, state_->socket);
+    SSL_set_fd(tls, state_->socket.number());
     if (SSL_connect(tls) != 1) fail("the handshake failed");
 }
 
@@ -181,45 +151,16 @@ bool TlsClient::send(std::string_view bytes) {
     return SSL_write(state_->tls.get(), bytes.data(), static_cast<int>(bytes.size())) == static_cast<int>(bytes.size());
 }
 
-bool TlsClient::read_more() {
+bool TlsClient::read_more(std::string& received) {
     std::array<char, 65536> bytes;
     const int count = SSL_read(state_->tls.get(), bytes.data(), bytes.size());
     if (count > 0) {
-        received_.append(bytes.data(), static_cast<std::size_t>(count));
+        received.append(bytes.data(), static_cast<std::size_t>(count));
         return true;
     }
     ended_well_ = SSL_get_error(state_->tls.get(), count) == SSL_ERROR_ZERO_RETURN;
     ERR_clear_error();
     return false;
-}
-
-std::optional<HttpReply> TlsClient::receive() {
-    constexpr std::string_view blank_line = "\r\n\r\n";
-    while (received_.find(blank_line) == std::string::npos) {
-        if (!read_more()) return std::nullopt;
-    }
-    const std::size_t end = received_.find(blank_line) + blank_line.size();
-    HttpReply reply{.header = received_.substr(0, end)};
-    reply.status = static_cast<int>(number_after(reply.header, " "));
-    const std::size_t length = number_after(reply.header, "Content-Length: ");
-    while (received_.size() < end + length) {
-        if (!read_more()) return std::nullopt;
-    }
-    reply.body = received_.substr(end, length);
-    received_.erase(0, end + length);
-    return reply;
-}
-
-HttpReply TlsClient::get(std::string_view path) {
-    send(fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", path));
-    auto reply = receive();
-    if (!reply) throw std::runtime_error(fmt::format("the server closed the connection instead of answering GET {}", path));
-    return std::move(*reply);
-}
-
-std::string TlsClient::receive_all() {
-    while (read_more()) continue;
-    return std::exchange(received_, {});
 }
 
 void TlsClient::end_sending() { SSL_shutdown(state_->tls.get()); }

@@ -38,7 +38,7 @@ private:
 };
 
 // A connection with TLS to a server on 127.0.0.1. Throws std::runtime_error, with OpenSSL's reason, if the handshake fails.
-class TlsClient {
+class TlsClient final : public HttpConnection {
 public:
     struct Options {
         int port = 0;
@@ -48,14 +48,9 @@ public:
         std::string protocols = {};      // of ALPN, as they are sent; empty: none are offered
     };
     explicit TlsClient(const Options& options);
-    ~TlsClient();
+    ~TlsClient() override;
 
-    bool send(std::string_view bytes);
-    // The next reply, whose length it gives.
-    std::optional<HttpReply> receive();
-    HttpReply get(std::string_view path);
-    // What comes until the server ends the connection.
-    std::string receive_all();
+    bool send(std::string_view bytes) override;
     // Whether the server had said so, as TLS demands, and not only closed the connection.
     bool ended_well() const { return ended_well_; }
     // Says that nothing more will be sent, but keeps the connection.
@@ -65,11 +60,10 @@ public:
     std::string serial_number() const;  // of the server's certificate
 
 private:
-    bool read_more();
+    bool read_more(std::string& received) override;
 
     struct State;
     std::unique_ptr<State> state_;
-    std::string received_;
     bool ended_well_ = false;
 };
 

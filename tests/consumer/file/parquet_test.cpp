@@ -15,6 +15,7 @@
 #include "schema/base64.h"
 #include "schema/json.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/thrown.h"
 
 namespace lorry::consumer {
 namespace {
@@ -25,6 +26,7 @@ using schema::Json;
 using testing::HasSubstr;
 using tests::read_whole;
 using tests::TempFolder;
+using tests::thrown_by;
 using tests::write_text;
 
 const std::filesystem::path tables = std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/tables";
@@ -278,20 +280,12 @@ TEST(Parquet, LargeOutputsHaveSeveralRowGroups) {
 
 TEST(Parquet, AWriterSaysWhatItCannotWrite) {
     const TempFolder folder;
-    const auto error_of = [&](const std::function<void()>& work) -> std::string {
-        try {
-            work();
-        } catch (const std::runtime_error& error) {
-            return error.what();
-        }
-        return "none";
-    };
-    EXPECT_THAT(error_of([&] {
+    EXPECT_THAT(thrown_by([&] {
                     ParquetWriter writer(folder / "nowhere" / "out.parquet", {.input = {}, .columns = {"a"}, .added = {}});
                     writer.finish();
                 }),
                 HasSubstr("nowhere/out.parquet: the file cannot be written: No such file"));
-    EXPECT_THAT(error_of([&] {
+    EXPECT_THAT(thrown_by([&] {
                     ParquetWriter writer(folder / "out.parquet", {.input = tables / "delta.parquet", .columns = {}, .added = {}});
                     writer.add(40, "{}");
                 }),

@@ -14,6 +14,7 @@
 #include "engine/model/rope.h"
 #include "schema/json.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/thrown.h"
 
 namespace lorry {
 namespace {
@@ -22,12 +23,7 @@ using engine::ModelConfig;
 using engine::RopeConfig;
 
 std::string error_of(const std::string& config, const std::string& generation = "") {
-    try {
-        ModelConfig::parse(config, generation, "models/x/config.json");
-    } catch (const std::runtime_error& error) {
-        return error.what();
-    }
-    return "accepted";
+    return tests::thrown_by([&] { ModelConfig::parse(config, generation, "models/x/config.json"); });
 }
 
 // The smallest config of a family, with `members` added.

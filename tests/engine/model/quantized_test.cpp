@@ -19,6 +19,7 @@
 #include "tests/support/labels.h"
 #include "tests/support/seeded_model.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/thrown.h"
 
 namespace lorry {
 namespace {
@@ -49,12 +50,7 @@ double relative_error(std::span<const float> got, std::span<const float> want) {
 }
 
 std::string error_of(const std::filesystem::path& folder) {
-    try {
-        engine::inspect_model(folder);
-    } catch (const std::runtime_error& error) {
-        return error.what();
-    }
-    return "accepted";
+    return tests::thrown_by([&] { engine::inspect_model(folder); });
 }
 
 class QuantizedCheckpoint : public testing::TestWithParam<std::string> {

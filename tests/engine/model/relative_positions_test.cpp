@@ -1,5 +1,6 @@
 // What config.json says of disentangled attention and convolutions, and the relative position of each distance.
 #include "engine/model/relative_positions.h"
+#include "tests/support/thrown.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -20,12 +21,7 @@ ModelConfig parse_positions(const std::string& members, int layers = 2) {
         "", "config.json");
 }
 std::string position_error_of(const std::string& members, int layers = 2) {
-    try {
-        parse_positions(members, layers);
-    } catch (const std::runtime_error& error) {
-        return error.what();
-    }
-    return "accepted";
+    return tests::thrown_by([&] { parse_positions(members, layers); });
 }
 
 TEST(RelativePositions, AbsentKeysMeanWhatTheConfigurationClassSays) {

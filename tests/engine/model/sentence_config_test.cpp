@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "tests/support/temp_folder.h"
+#include "tests/support/thrown.h"
 
 namespace lorry::engine {
 namespace {
@@ -38,12 +39,7 @@ struct SentenceFolder {
         return config.embedder.value_or(EmbedderConfig{});
     }
     std::string error() const {
-        try {
-            read();
-        } catch (const std::runtime_error& error) {
-            return error.what();
-        }
-        return "accepted";
+        return tests::thrown_by([&] { read(); });
     }
     tests::TempFolder folder;
 };

@@ -14,6 +14,7 @@
 
 #include "tests/support/golden_model.h"
 #include "tests/support/labels.h"
+#include "tests/support/thrown.h"
 
 namespace lorry {
 namespace {
@@ -37,12 +38,7 @@ std::string file_of(const std::string& header, const std::string& data) {
 }
 
 std::string checkpoint_error(const std::filesystem::path& folder) {
-    try {
-        const Checkpoint checkpoint(folder);
-    } catch (const std::runtime_error& error) {
-        return error.what();
-    }
-    return "accepted";
+    return tests::thrown_by([&] { const Checkpoint checkpoint(folder); });
 }
 
 class Folder {

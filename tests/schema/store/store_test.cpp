@@ -17,6 +17,7 @@
 
 #include "schema/codec.h"
 #include "schema/store/store_sqlite.h"
+#include "tests/support/thrown.h"
 
 namespace lorry::schema {
 namespace {
@@ -69,16 +70,6 @@ std::vector<std::string> described(const std::vector<AdapterRow>& rows) {
     std::vector<std::string> texts;
     for (const AdapterRow& row : rows) texts.push_back(fmt::format("{} {} {}", encode_adapter(row.registration), row.state, row.error));
     return texts;
-}
-
-template <typename Call>
-std::string error_of(Call call) {
-    try {
-        call();
-    } catch (const std::runtime_error& error) {
-        return error.what();
-    }
-    return "no exception";
 }
 
 class StoreTest : public ::testing::Test {
@@ -345,7 +336,8 @@ TEST_F(StoreTest, OneProcessWritesAndAKilledOneLetsGo) {
     }
     char byte = 0;
     ASSERT_EQ(read(ready[0], &byte, 1), 1);
-    EXPECT_THAT(error_of([&] { writer(); }), AllOf(HasSubstr(file().string()), HasSubstr(fmt::format("in use by process {}", child))));
+    EXPECT_THAT(tests::thrown_by([&] { writer(); }),
+                AllOf(HasSubstr(file().string()), HasSubstr(fmt::format("in use by process {}", child))));
     EXPECT_EQ(reader().jobs({}).size(), 1U);
     kill(child, SIGKILL);
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
@@ -377,7 +369,7 @@ TEST_F(StoreTest, AnOlderSchemaIsBroughtUpToDateAndKeepsWhatItHolds) {
     writer().apply({.statuses = {status_of("kept", 1, JobState::completed)}, .adapters = {}, .offsets = {}});
     sql("DROP TABLE usage; ALTER TABLE jobs DROP COLUMN tenant; ALTER TABLE jobs DROP COLUMN key; DROP INDEX jobs_by_end; "
         "PRAGMA user_version = 1");
-    EXPECT_THAT(error_of([&] { reader(); }), HasSubstr("start a worker of this version"));
+    EXPECT_THAT(tests::thrown_by([&] { reader(); }), HasSubstr("start a worker of this version"));
     Store store = writer();
     EXPECT_EQ(store.usage({}).at(0).jobs, 1);
     store.close_days(at(day));
@@ -385,8 +377,8 @@ TEST_F(StoreTest, AnOlderSchemaIsBroughtUpToDateAndKeepsWhatItHolds) {
 }
 
 TEST_F(StoreTest, FilesThatAreNoLedgerAreRefusedAndLeftAlone) {
-    EXPECT_THAT(error_of([&] { reader(); }), HasSubstr("does not exist; give the ledger's path"));
-    EXPECT_THAT(error_of([&] { Store::open(folder_ / "missing" / "x.db", Store::Mode::writer); }),
+    EXPECT_THAT(tests::thrown_by([&] { reader(); }), HasSubstr("does not exist; give the ledger's path"));
+    EXPECT_THAT(tests::thrown_by([&] { Store::open(folder_ / "missing" / "x.db", Store::Mode::writer); }),
                 HasSubstr("check that the folder exists"));
 
     sql("CREATE TABLE foreign_table (x); PRAGMA user_version = 1;");
@@ -395,24 +387,24 @@ TEST_F(StoreTest, FilesThatAreNoLedgerAreRefusedAndLeftAlone) {
         return std::string(std::istreambuf_iterator<char>(in), {});
     };
     const std::string before = bytes();
-    EXPECT_THAT(error_of([&] { writer(); }), AllOf(HasSubstr(file().string()), HasSubstr("not a ledger")));
-    EXPECT_THAT(error_of([&] { reader(); }), HasSubstr("not a ledger"));
+    EXPECT_THAT(tests::thrown_by([&] { writer(); }), AllOf(HasSubstr(file().string()), HasSubstr("not a ledger")));
+    EXPECT_THAT(tests::thrown_by([&] { reader(); }), HasSubstr("not a ledger"));
     EXPECT_EQ(bytes(), before);
 
     std::ofstream(file(), std::ios::binary | std::ios::trunc) << std::string(8192, 'x');
-    EXPECT_THAT(error_of([&] { writer(); }), AllOf(HasSubstr(file().string()), HasSubstr("rebuilt from the topics")));
+    EXPECT_THAT(tests::thrown_by([&] { writer(); }), AllOf(HasSubstr(file().string()), HasSubstr("rebuilt from the topics")));
 }
 
 TEST_F(StoreTest, ANewerSchemaIsRefusedByWritersAndReaders) {
     writer();
     sql("PRAGMA user_version = 99");
-    EXPECT_THAT(error_of([&] { writer(); }), AllOf(HasSubstr("schema version 99"), HasSubstr("use a newer lorry")));
-    EXPECT_THAT(error_of([&] { reader(); }), HasSubstr("schema version 99"));
+    EXPECT_THAT(tests::thrown_by([&] { writer(); }), AllOf(HasSubstr("schema version 99"), HasSubstr("use a newer lorry")));
+    EXPECT_THAT(tests::thrown_by([&] { reader(); }), HasSubstr("schema version 99"));
 }
 
 TEST_F(StoreTest, AnEmptyFileIsNotYetALedgerForReadersAndBecomesOneForWriters) {
     std::ofstream(file()).flush();
-    EXPECT_THAT(error_of([&] { reader(); }), HasSubstr("start a worker"));
+    EXPECT_THAT(tests::thrown_by([&] { reader(); }), HasSubstr("start a worker"));
     EXPECT_THAT(writer().jobs({}), IsEmpty());
     EXPECT_THAT(reader().jobs({}), IsEmpty());
 }
@@ -429,7 +421,7 @@ TEST_F(StoreTest, ADamagedFileIsToldByNameWithWhatToDo) {
         out.seekp(8192);
         out << std::string(200'000, '\xa5');
     }
-    EXPECT_THAT(error_of([&] {
+    EXPECT_THAT(tests::thrown_by([&] {
                     JobFilter all;
                     all.limit = 10'000;
                     writer().jobs(all);
@@ -449,7 +441,7 @@ TEST_F(StoreTest, AFullDiskIsAnErrorAndWhatWasCommittedStays) {
     StoreUpdate large;
     for (int i = 0; i < 5000; ++i) large.statuses.push_back(status_of(std::string(200, 'x'), 10 + i, JobState::completed));
     large.offsets = {{"t", "", 0, 5000}};
-    const std::string error = error_of([&] { store.apply(large); });
+    const std::string error = tests::thrown_by([&] { store.apply(large); });
     setrlimit(RLIMIT_FSIZE, &old);
     EXPECT_THAT(error, AllOf(HasSubstr(file().string()), HasSubstr("disk")));
     EXPECT_EQ(store.jobs({}).size(), 1U);
