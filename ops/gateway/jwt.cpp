@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "schema/codec_error.h"
+#include "schema/deleter.h"
 
 namespace lorry::ops {
 namespace {
@@ -24,15 +25,8 @@ constexpr std::size_t file_bytes_max = 1 << 20;
 constexpr std::size_t letters_of_2048_bits = 342;  // in base64url
 constexpr std::size_t letters_of_256_bits = 43;
 
-template <auto Function>
-struct Free {
-    template <typename Value>
-    void operator()(Value* value) const {
-        Function(value);
-    }
-};
-using Jwk = std::unique_ptr<cjose_jwk_t, Free<cjose_jwk_release>>;
-using Jws = std::unique_ptr<cjose_jws_t, Free<cjose_jws_release>>;
+using Jwk = std::unique_ptr<cjose_jwk_t, schema::Deleter<cjose_jwk_release>>;
+using Jws = std::unique_ptr<cjose_jws_t, schema::Deleter<cjose_jws_release>>;
 
 // What signs tokens: each kind of key has one algorithm.
 struct Kind {
@@ -195,7 +189,7 @@ Expected<Json, std::string> JwtVerifier::claims_of(std::string_view token, schem
     const Jws jws(cjose_jws_import(token.data(), token.size(), nullptr));
     if (!jws) return unexpected(std::string("it is no JSON Web Token with a signature"));
     cjose_header_t* const header = cjose_jws_get_protected(jws.get());
-    const std::unique_ptr<char, Free<free>> critical(cjose_header_get_raw(header, "crit", nullptr));
+    const std::unique_ptr<char, schema::Deleter<free>> critical(cjose_header_get_raw(header, "crit", nullptr));
     if (critical) return unexpected(std::string("it asks for extensions (crit), and none are supported"));
     const auto keys = this->keys();
     const Key* key = keys->find(cjose_header_get(header, CJOSE_HDR_KID, nullptr));

@@ -120,8 +120,8 @@ bool hijack(const consumer::KafkaConfig& config, const std::string& transactiona
 bool delete_offsets(const consumer::KafkaConfig& config, const std::string& group, const std::string& topic) {
     const KafkaConnection connection(config, KafkaConnection::Kind::producer, {});
     const auto list = partitions_of(connection, topic);
-    const std::unique_ptr<rd_kafka_DeleteConsumerGroupOffsets_t, consumer::KafkaDeleter<rd_kafka_DeleteConsumerGroupOffsets_destroy>>
-        request(rd_kafka_DeleteConsumerGroupOffsets_new(group.c_str(), list.get()));
+    const std::unique_ptr<rd_kafka_DeleteConsumerGroupOffsets_t, schema::Deleter<rd_kafka_DeleteConsumerGroupOffsets_destroy>> request(
+        rd_kafka_DeleteConsumerGroupOffsets_new(group.c_str(), list.get()));
     const consumer::QueueHandle queue(rd_kafka_queue_new(connection.handle()));
     std::array requests = {request.get()};
     rd_kafka_DeleteConsumerGroupOffsets(connection.handle(), requests.data(), requests.size(), nullptr, queue.get());
@@ -140,7 +140,7 @@ bool delete_offsets(const consumer::KafkaConfig& config, const std::string& grou
 
 bool delete_topic(const consumer::KafkaConfig& config, const std::string& topic) {
     const KafkaConnection connection(config, KafkaConnection::Kind::producer, {});
-    const std::unique_ptr<rd_kafka_DeleteTopic_t, consumer::KafkaDeleter<rd_kafka_DeleteTopic_destroy>> request(
+    const std::unique_ptr<rd_kafka_DeleteTopic_t, schema::Deleter<rd_kafka_DeleteTopic_destroy>> request(
         rd_kafka_DeleteTopic_new(topic.c_str()));
     const consumer::QueueHandle queue(rd_kafka_queue_new(connection.handle()));
     std::array requests = {request.get()};

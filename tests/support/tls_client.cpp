@@ -16,19 +16,14 @@
 
 #include <fmt/format.h>
 
+#include "schema/deleter.h"
+
 namespace lorry::tests {
 namespace {
 
-template <auto Function>
-struct Free {
-    template <typename Value>
-    void operator()(Value* value) const {
-        Function(value);
-    }
-};
-using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, Free<X509_free>>;
-using File = std::unique_ptr<FILE, Free<fclose>>;
+using Key = std::unique_ptr<EVP_PKEY, schema::Deleter<EVP_PKEY_free>>;
+using Certificate = std::unique_ptr<X509, schema::Deleter<X509_free>>;
+using File = std::unique_ptr<FILE, schema::Deleter<fclose>>;
 
 [[noreturn]] void fail(const std::string& what) {
     const char* reason = ERR_reason_error_string(ERR_peek_last_error());
@@ -43,7 +38,8 @@ void require(bool done, const char* what) {
 Key new_key() { return Key(EVP_EC_gen("P-256")); }
 
 void add_extension(X509& certificate, int kind, const std::string& value) {
-    const std::unique_ptr<X509_EXTENSION, Free<X509_EXTENSION_free>> extension(X509V3_EXT_conf_nid(nullptr, nullptr, kind, value.c_str()));
+    const std::unique_ptr<X509_EXTENSION, schema::Deleter<X509_EXTENSION_free>> extension(
+        X509V3_EXT_conf_nid(nullptr, nullptr, kind, value.c_str()));
     require(extension && X509_add_ext(&certificate, extension.get(), -1) == 1, "an extension");
 }
 
@@ -56,7 +52,7 @@ struct Description {
 // Without extensions, issuer and signature.
 Certificate unsigned_certificate(const Description& description, EVP_PKEY* key) {
     Certificate made(X509_new());
-    const std::unique_ptr<BIGNUM, Free<BN_free>> number(BN_new());
+    const std::unique_ptr<BIGNUM, schema::Deleter<BN_free>> number(BN_new());
     require(BN_rand(number.get(), 64, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) == 1, "a serial number");
     BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(made.get()));
     X509_set_version(made.get(), X509_VERSION_3);
@@ -120,8 +116,8 @@ CertificateAuthority::Identity CertificateAuthority::issue(const Wish& wish) con
 struct TlsClient::State {
     explicit State(int port) : socket(port) {}
     const ClientSocket socket;
-    std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>> context{SSL_CTX_new(TLS_client_method())};
-    std::unique_ptr<SSL, Free<SSL_free>> tls;
+    std::unique_ptr<SSL_CTX, schema::Deleter<SSL_CTX_free>> context{SSL_CTX_new(TLS_client_method())};
+    std::unique_ptr<SSL, schema::Deleter<SSL_free>> tls;
 };
 
 TlsClient::TlsClient(const Options& options) : HttpConnection("localhost"), state_(std::make_unique<State>(options.port)) {
@@ -168,8 +164,8 @@ void TlsClient::end_sending() { SSL_shutdown(state_->tls.get()); }
 std::string TlsClient::version() const { return SSL_get_version(state_->tls.get()); }
 
 std::string TlsClient::serial_number() const {
-    const std::unique_ptr<X509, Free<X509_free>> certificate(SSL_get1_peer_certificate(state_->tls.get()));
-    const std::unique_ptr<BIGNUM, Free<BN_free>> number(ASN1_INTEGER_to_BN(X509_get0_serialNumber(certificate.get()), nullptr));
+    const std::unique_ptr<X509, schema::Deleter<X509_free>> certificate(SSL_get1_peer_certificate(state_->tls.get()));
+    const std::unique_ptr<BIGNUM, schema::Deleter<BN_free>> number(ASN1_INTEGER_to_BN(X509_get0_serialNumber(certificate.get()), nullptr));
     char* const text = BN_bn2hex(number.get());
     std::string copy(text);
     OPENSSL_free(text);
