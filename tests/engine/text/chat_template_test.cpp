@@ -45,11 +45,6 @@ std::string load_error(const ModelFolder& folder) {
     }
 }
 
-std::string dump_of(const schema::Json& object, std::string_view key) {
-    const auto* value = object.find(key);
-    return value == nullptr ? "" : value->dump();
-}
-
 TEST(ChatTemplateTest, RendersAsTransformersDoes) {
     const auto data = folder_of("");
     const auto vectors = read_json(data / "chat_vectors.json");

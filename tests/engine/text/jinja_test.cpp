@@ -338,5 +338,14 @@ TEST(JinjaTest, ATemplateThatWalksOverPartsGetsParts) {
               "hi");
 }
 
+// As Mistral Nemo's does.
+TEST(JinjaTest, ATemplateThatWalksOverCallsInAContentGetsTexts) {
+    EXPECT_EQ(
+        made_of("{% for m in messages %}{% if m.role == 'tool_calls' or m.tool_calls is defined %}{% if m.tool_calls is defined %}"
+                "{% set calls = m.tool_calls %}{% else %}{% set calls = m.content %}{% endif %}{% for c in calls %}{{ c }}{% endfor %}"
+                "{% else %}{{ '[' + m.content + ']' }}{% endif %}{% endfor %}"),
+        "[hi]");
+}
+
 }  // namespace
 }  // namespace lorry::engine

@@ -55,6 +55,12 @@ inline std::vector<TokenId> ids(const schema::Json& object, std::string_view key
     return out;
 }
 
+// The member as JSON; empty if there is none.
+inline std::string dump_of(const schema::Json& object, std::string_view key) {
+    const auto* value = object.find(key);
+    return value == nullptr ? "" : value->dump();
+}
+
 // An empty folder for model files, removed with the object.
 class ModelFolder {
 public:

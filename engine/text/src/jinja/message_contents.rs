@@ -2,7 +2,8 @@
 //!
 //! A template takes parts if it walks over a content: over `.content`, or over a variable or macro parameter that has it. It takes texts as
 //! well only if each walk is reached for contents alone that are not texts. `is sequence` and `is iterable` hold for texts, too. When in
-//! doubt, it takes parts only: then the walk finds the text.
+//! doubt, it takes parts only: then the walk finds the text. A variable that is also set to another member of a message, such as
+//! `tool_calls`, is no content: Mistral's older messages have their calls in `content`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,11 +12,14 @@ use super::ast::{Arguments, Contents, Expression, Kind, Macro, Name, Statement, 
 /// Rounds over a template, so that its time stays small: one for each macro that a content passes through before its definition is read.
 const ROUNDS_MAX: usize = 8;
 
+/// As in vLLM, a variable of this name is a content, except a macro's parameter, which needs a call with one.
+const CONTENT: &str = "content";
+
 pub fn contents_of(tree: &Tree) -> Contents {
-    // As in vLLM, a variable of this name is a content, except a macro's parameter, which needs a call with one.
-    let mut uses = Uses { variables: HashSet::from([Name::from("content")]), ..Uses::default() };
+    let mut uses = Uses { variables: HashSet::from([Name::from(CONTENT)]), ..Uses::default() };
     for _ in 0..ROUNDS_MAX {
         let known = uses.known();
+        (uses.are_walked, uses.texts_are_walked) = (false, false);
         uses.statements(&tree.body.statements);
         tree.blocks.values().for_each(|block| uses.statements(&block.statements));
         if uses.known() == known {
@@ -34,6 +38,8 @@ pub fn contents_of(tree: &Tree) -> Contents {
 struct Uses {
     /// Variables with the content of a message.
     variables: HashSet<Name>,
+    /// Variables with another member of a message.
+    others: HashSet<Name>,
     /// The parameters of each macro.
     macros: HashMap<Name, Vec<Name>>,
     /// Parameters that get a content, by macro.
@@ -48,7 +54,7 @@ struct Uses {
 impl Uses {
     /// Grows as long as a round finds another variable, macro or parameter.
     fn known(&self) -> usize {
-        self.variables.len() + self.macros.len() + self.passed.values().map(HashSet::len).sum::<usize>()
+        self.variables.len() + self.others.len() + self.macros.len() + self.passed.values().map(HashSet::len).sum::<usize>()
     }
 
     fn statements(&mut self, statements: &[Statement]) {
@@ -146,8 +152,11 @@ impl Uses {
     }
 
     fn set(&mut self, target: &Target, value: &Expression) {
-        if let (Target::Name(name), true) = (target, self.is_content(value)) {
+        let Target::Name(name) = target else { return };
+        if self.is_content(value) {
             self.variables.insert(name.clone());
+        } else if **name != *CONTENT && matches!(value.kind, Kind::Attribute(..) | Kind::Item(..)) {
+            self.others.insert(name.clone());
         }
     }
 
@@ -173,13 +182,13 @@ impl Uses {
     /// `message.content`, or a variable with it, perhaps sliced, filtered or with an alternative.
     fn is_content(&self, value: &Expression) -> bool {
         match &value.kind {
-            Kind::Attribute(_, name) => &**name == "content",
-            Kind::Item(_, key) => matches!(&key.kind, Kind::Text(name) if &**name == "content"),
-            Kind::Name(name) => self.variables.contains(name),
+            Kind::Attribute(_, name) => &**name == CONTENT,
+            Kind::Item(_, key) => matches!(&key.kind, Kind::Text(name) if &**name == CONTENT),
+            Kind::Name(name) => self.variables.contains(name) && !self.others.contains(name),
             Kind::Slice(value, ..) | Kind::Filter(value, ..) => self.is_content(value),
             Kind::Call(called, arguments) => {
                 matches!(&called.kind, Kind::Attribute(_, method) if &**method == "get")
-                    && matches!(arguments.positional.first().map(|key| &key.kind), Some(Kind::Text(name)) if &**name == "content")
+                    && matches!(arguments.positional.first().map(|key| &key.kind), Some(Kind::Text(name)) if &**name == CONTENT)
             }
             Kind::Or(left, right) => self.is_content(left) || self.is_content(right),
             Kind::If { then, otherwise, .. } => {
