@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "engine/model/model_layout.h"
+#include "engine/text/tokenizer.h"
 #include "kernels/processors.h"
 #include "kernels/thread_pool.h"
 #include "ops/command.h"
@@ -190,10 +191,12 @@ const Shape& shape_of(std::string_view name) {
 
 // config.json
 std::string config_of(const RandomModel& model) {
-    const Shape& shape = shape_of(model.name);
-    if (!model.layers) return shape.config;
-    Json config = *Json::parse(shape.config);
-    config.set(config.find("n_layer") != nullptr ? "n_layer" : "num_hidden_layers", *model.layers);
+    Json config = *Json::parse(shape_of(model.name).config);
+    if (model.layers) config.set(config.find("n_layer") != nullptr ? "n_layer" : "num_hidden_layers", *model.layers);
+    if (!model.tokenizer.empty()) {
+        const auto tokens = static_cast<std::int64_t>(engine::Tokenizer::load(model.tokenizer).vocabulary_size());
+        config.set("vocab_size", std::max(tokens, *config.find("vocab_size")->as_integer()));
+    }
     return config.dump();
 }
 
@@ -233,7 +236,14 @@ std::int64_t random_model_bytes(const RandomModel& model) {
     return bytes;
 }
 
-void write_random_model(const RandomModel& model, const std::filesystem::path& folder) { write_random_model(config_of(model), folder); }
+void write_random_model(const RandomModel& model, const std::filesystem::path& folder) {
+    write_random_model(config_of(model), folder);
+    if (model.tokenizer.empty()) return;
+    for (const char* const name : {"tokenizer.json", "tokenizer_config.json"}) {
+        if (!std::filesystem::exists(model.tokenizer / name)) continue;
+        std::filesystem::copy_file(model.tokenizer / name, folder / name, std::filesystem::copy_options::overwrite_existing);
+    }
+}
 
 void write_random_model(const std::string& config_json, const std::filesystem::path& folder) {
     const engine::ModelConfig config = parsed(config_json);

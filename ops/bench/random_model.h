@@ -20,20 +20,21 @@ std::vector<std::string> random_model_names();
 // Throws UsageError for an unknown name.
 engine::ModelConfig random_model_config(std::string_view name);
 
-// A shape's name, and the number of layers; nullopt: as many as the shape has.
 struct RandomModel {
-    std::string name;
-    std::optional<std::int64_t> layers = {};
+    std::string name;                         // of a known shape
+    std::optional<std::int64_t> layers = {};  // nullopt: as many as the shape has
+    // A folder whose tokenizer the model gets, and a vocabulary that has room for it; empty: a tokenizer of made-up words.
+    std::filesystem::path tokenizer = {};
 };
 
 // Size of its weights.
 std::int64_t random_model_bytes(const RandomModel& model);
 
-// Writes config.json, tokenizer.json (made-up words) and weights (bfloat16, in shards with an index), identical on any number of
-// processors. Throws UsageError for an unknown name, std::runtime_error when the folder cannot be written.
+// Writes config.json, the tokenizer and weights (bfloat16, in shards with an index), identical on any number of processors. Throws
+// UsageError for an unknown name, std::runtime_error when the folder cannot be written or the tokenizer cannot be used.
 void write_random_model(const RandomModel& model, const std::filesystem::path& folder);
-// The same for the shape that a config.json describes, which may also be an encoder's with a classification head. Throws std::runtime_error
-// if it cannot be used.
+// The same for the shape that a config.json describes, with made-up words. It may also be an encoder's with a classification head.
+// Throws std::runtime_error if it cannot be used.
 void write_random_model(const std::string& config_json, const std::filesystem::path& folder);
 
 // Writes `count` PEFT LoRAs for all linear modules of the model in `model_folder`, cycling through `ranks`, as folder/lora-0 …. From number

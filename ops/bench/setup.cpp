@@ -77,22 +77,28 @@ schema::Json circumstances_json(const EngineSetup& setup) {
 }
 
 void MadeUp::declare(CLI::App& app) {
-    app.add_option(
-           "--input-tokens", input_tokens_,
-           "tokens of each prompt: a number; LOW:HIGH for a range; or lognormal:MEDIAN:P90, where most are short, one in ten is "
-           "longer than P90, and lengths rarer than one in a thousand are cut off. Every run has the same lengths")
+    app.add_option("--input-tokens", input_tokens_,
+                   "tokens of each prompt: a number; LOW:HIGH for a range; or lognormal:MEDIAN:P90, where most are short, one in ten is "
+                   "longer than P90, and lengths rarer than one in a thousand are cut off. Every run has the same lengths")
         ->capture_default_str();
     app.add_option("--output-tokens", output_tokens_, "tokens that each request draws, in the same form")->capture_default_str();
     declare_weights(app);
 }
 
-void MadeUp::declare_weights(CLI::App& app) {
+void MadeUp::declare_model(CLI::App& app) {
     CLI::Option* const random_weights =
         app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape with random weights")
             ->check(CLI::IsMember(random_model_names()));
     app.add_option("--layers", layers_, "layers of the random model (default: those of the shape)")
         ->check(CLI::Range(1, 1000))
         ->needs(random_weights);
+    app.add_option("--tokenizer", tokenizer_, "folder with the tokenizer.json of the random model (default: made-up words)")
+        ->check(CLI::ExistingDirectory)
+        ->needs(random_weights);
+}
+
+void MadeUp::declare_weights(CLI::App& app) {
+    declare_model(app);
     CLI::Option* const random_adapters =
         app.add_option("--random-adapters", random_adapters_, "instead of --adapters: this many adapters with random weights")
             ->check(whole_number_from(0))
@@ -127,7 +133,7 @@ void MadeUp::describe_weights(schema::Json& json) const {
 bool MadeUp::has_adapters(const Settings& settings) const { return random_adapters_ > 0 || !settings.adapters.empty(); }
 
 void MadeUp::write(Settings& settings, const std::filesystem::path& folder) const {
-    if (!random_weights_.empty()) make_up_model({random_weights_, layers_}, folder, settings);
+    if (!random_weights_.empty()) make_up_model({random_weights_, layers_, tokenizer_}, folder, settings);
     if (random_adapters_ == 0) return;
     if (!settings.adapters.empty()) throw UsageError("give --adapters or --random-adapters, not both");
     if (settings.model.empty()) throw UsageError("--random-adapters needs --model or --random-weights");

@@ -50,6 +50,8 @@ public:
     void declare(CLI::App& app);
     // Only those for models and adapters.
     void declare_weights(CLI::App& app);
+    // Only those for models.
+    void declare_model(CLI::App& app);
     // Both throw UsageError.
     TokenRange input_tokens() const;
     TokenRange output_tokens() const;
@@ -67,6 +69,7 @@ private:
     std::string output_tokens_ = "64";
     std::string random_weights_;
     std::optional<std::int64_t> layers_;
+    std::string tokenizer_;
     std::int64_t random_adapters_ = 0;
     std::vector<std::int64_t> ranks_ = {16};
 };

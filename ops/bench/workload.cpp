@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <random>
 #include <stdexcept>
@@ -80,6 +81,8 @@ std::vector<double> least_in_turn(Tries tries, std::size_t ways, const std::func
     }
     return least;
 }
+
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 double quantile(std::span<const double> ascending, double share) {
     CHECK(!ascending.empty(), "a quantile is one of the values");

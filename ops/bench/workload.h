@@ -47,6 +47,9 @@ private:
 // The least seconds of each way. The ways take turns, so that a busy machine slows down all of them.
 std::vector<double> least_in_turn(Tries tries, std::size_t ways, const std::function<double(std::size_t way)>& run);
 
+// Used so far by all threads of this process: what others on the machine do changes it less than the clock.
+double processor_seconds();
+
 // The smallest of the ascending values that `share` of them do not exceed.
 double quantile(std::span<const double> ascending, double share);
 

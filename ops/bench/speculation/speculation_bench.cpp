@@ -2,7 +2,6 @@
 #include "ops/bench/speculation/speculation_bench.h"
 
 #include <algorithm>
-#include <ctime>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -49,9 +48,6 @@ std::vector<TokenId> answer_to(const std::vector<TokenId>& prompt, const engine:
     answer.resize(static_cast<std::size_t>(shape.output_tokens));
     return answer;
 }
-
-// Of all threads of this process.
-double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 }  // namespace
 
