@@ -2,6 +2,9 @@
 #include "engine/batch.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
 #include <string_view>
 #include <tuple>
 
@@ -23,6 +26,8 @@ bool allows_others(std::span<const std::uint32_t> allowed, std::span<const Token
     }
     return false;
 }
+
+bool depends_on_drawn(const BatchEntry& entry) { return entry.sequence->request().drawing->depends_on_drawn(); }
 
 }  // namespace
 
@@ -176,17 +181,62 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     }
 }
 
-void Batch::allow_tokens() {
-    for (const BatchEntry& entry : entries_) {
+void Batch::allow_tokens(kernels::Backend& backend, MaskTime& time) {
+    const auto seconds_between = [](Clock::time_point from, Clock::time_point to) {
+        return std::chrono::duration<double>(to - from).count();
+    };
+    depending_.clear();
+    double longest = 0.0;
+    for (BatchEntry& entry : entries_) {
         if (!entry.draws) continue;
-        for (std::int64_t drafts = 0; drafts <= entry.drafts; ++drafts) {
-            kernels::SampleRow& row = sample_rows_[static_cast<std::size_t>(entry.final_sample_row() + drafts)];
-            row.allowed =
-                drafts == 0 ? entry.sequence->allowed_tokens() : entry.sequence->allowed_after_drafts(static_cast<std::size_t>(drafts));
-            // The sampler needs a token that may be drawn. Where a grammar allows end tokens only, the answer ends before min_tokens.
-            if (!row.allowed.empty() && !row.banned.empty() && !allows_others(row.allowed, row.banned)) row.banned = {};
+        if (!depends_on_drawn(entry)) {
+            allow(entry);
+            continue;
         }
+        depending_.push_back(&entry);
+        longest = std::max(longest, entry.sequence->mask_seconds);
     }
+    if (depending_.empty()) return;
+    // The quick ones first. The more often a row was held back, the sooner is its turn; none overtakes one that the step does not wait for.
+    std::ranges::sort(depending_, {}, [](const BatchEntry* entry) {
+        const Sequence& sequence = *entry->sequence;
+        return std::pair(sequence.mask_seconds / static_cast<double>(1 + sequence.times_held_back), sequence.id());
+    });
+    time.begin(longest);
+    const Clock::time_point begin = Clock::now();
+    std::atomic<std::size_t> next = 0;
+    std::atomic<bool> is_late = false;
+    backend.on_host(std::ssize(depending_), [&](std::int64_t) {
+        const std::size_t place = next.fetch_add(1);
+        BatchEntry& entry = *depending_[place];
+        const Clock::time_point start = Clock::now();
+        if (!time.affords(place == 0 ? 0.0 : seconds_between(begin, start), entry.sequence->mask_seconds)) is_late = true;
+        if (is_late) return hold_back(entry);
+        allow(entry);
+        entry.sequence->mask_seconds = seconds_between(start, Clock::now());
+    });
+    time.end(seconds_between(begin, Clock::now()));
+}
+
+void Batch::allow(BatchEntry& entry) {
+    for (std::int64_t drafts = 0; drafts <= entry.drafts; ++drafts) {
+        kernels::SampleRow& row = sample_rows_[static_cast<std::size_t>(entry.final_sample_row() + drafts)];
+        row.allowed =
+            drafts == 0 ? entry.sequence->allowed_tokens() : entry.sequence->allowed_after_drafts(static_cast<std::size_t>(drafts));
+        // The sampler needs a token that may be drawn. Where a grammar allows end tokens only, the answer ends before min_tokens.
+        if (!row.allowed.empty() && !row.banned.empty() && !allows_others(row.allowed, row.banned)) row.banned = {};
+    }
+    entry.sequence->times_held_back = 0;
+}
+
+void Batch::hold_back(BatchEntry& entry) {
+    for (std::int64_t drafts = 0; drafts <= entry.drafts; ++drafts) {
+        kernels::SampleRow& row = sample_rows_[static_cast<std::size_t>(entry.final_sample_row() + drafts)];
+        row = {.draw = false, .targets = row.targets};
+    }
+    entry.draws = false;
+    entry.held_back = true;
+    ++entry.sequence->times_held_back;
 }
 
 void Batch::add_pooled_rows(BatchEntry& entry, std::int64_t row_begin) {
@@ -219,6 +269,37 @@ bool Batch::is_finite(const BatchEntry& entry) const {
     return true;
 }
 
+void Batch::hand_results(kernels::Backend& backend) {
+    depending_.clear();
+    for (BatchEntry& entry : entries_) {
+        if (entry.sequence == nullptr) continue;
+        if (entry.draws && depends_on_drawn(entry)) {
+            depending_.push_back(&entry);  // grammars take tokens, which takes long enough to divide it
+        } else {
+            hand(entry);
+        }
+    }
+    backend.on_host(std::ssize(depending_), [&](std::int64_t i) { hand(*depending_[static_cast<std::size_t>(i)]); });
+}
+
+void Batch::hand(BatchEntry& entry) const {
+    Sequence& sequence = *entry.sequence;
+    sequence.computed += entry.held_back ? entry.rows - 1 : entry.rows;
+    sequence.queued.rows -= entry.rows;
+    entry.outcome = Outcome::failed;
+    if (sequence.result.error) return;
+    if (!is_finite(entry) || !std::ranges::all_of(sequence.result.pooled, [](float x) { return std::isfinite(x); }))
+        return sequence.fail_overflow();
+    hand_scores(entry);
+    bool ended = sequence.is_complete();
+    if (entry.draws) {
+        --sequence.queued.draws;
+        if (sequence.result.first_token == Clock::time_point{}) sequence.result.first_token = Clock::now();
+        ended = hand_draws(entry);
+    }
+    entry.outcome = ended ? Outcome::ended : Outcome::goes_on;
+}
+
 void Batch::hand_scores(const BatchEntry& entry) const {
     Sequence& sequence = *entry.sequence;
     for (std::int64_t i = 0; i < entry.score_rows; ++i) {
@@ -235,7 +316,7 @@ void Batch::hand_scores(const BatchEntry& entry) const {
     }
 }
 
-bool Batch::hand_draws(const BatchEntry& entry, EngineStats& counts) const {
+bool Batch::hand_draws(BatchEntry& entry) const {
     Sequence& sequence = *entry.sequence;
     const std::size_t known = sequence.tokens.size();
     const std::span<const TokenId> drafts = std::span(sequence.drafts).first(static_cast<std::size_t>(entry.drafts));
@@ -249,12 +330,12 @@ bool Batch::hand_draws(const BatchEntry& entry, EngineStats& counts) const {
             return true;
         }
         ended = sequence.accept(drawn);
-        ++counts.drawn_tokens;
-        counts.forced_tokens += sequence.tokens.size() - known - added - 1;
+        ++entry.counts.drawn;
+        entry.counts.forced += sequence.tokens.size() - known - added - 1;
         added = sequence.tokens.size() - known;
         while (right < std::min(added, drafts.size()) && drafts[right] == sequence.tokens[known + right]) ++right;
     }
-    counts.accepted_tokens += right;
+    entry.counts.accepted = right;
     sequence.computed += static_cast<std::int64_t>(right);
     return ended;
 }

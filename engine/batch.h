@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/mask_time.h"
 #include "engine/model/model.h"
 #include "engine/sequence.h"
 #include "kernels/backend.h"
@@ -13,6 +14,18 @@
 namespace lorry::engine {
 
 struct EngineStats;
+
+// What a step's results mean for a sequence.
+enum class Outcome : std::uint8_t {
+    goes_on,
+    ended,   // nothing is left to be computed
+    failed,  // the same, and what this step computed is not handed out
+};
+struct DrawCounts {
+    std::uint64_t drawn = 0;
+    std::uint64_t forced = 0;    // as EngineStats::forced_tokens
+    std::uint64_t accepted = 0;  // as EngineStats::accepted_tokens
+};
 
 // A sequence's part in a step.
 struct BatchEntry {
@@ -23,8 +36,11 @@ struct BatchEntry {
     std::int64_t score_rows = 0;      // how many rows of logits score prompt tokens; these come first
     bool final_row = false;           // then comes the row of the last known token
     bool draws = false;               // a token is drawn from the final row, and from those of the drafts, which come next
+    bool held_back = false;           // instead, the final row is computed again by a later step: what it may draw was not known in time
     bool fills = false;               // the rows that score are those of masks
     std::optional<std::size_t> text;  // its place in Batch::texts(), if it is pooled
+    Outcome outcome = Outcome::goes_on;
+    DrawCounts counts;  // of the step's results
 
     std::int64_t final_sample_row() const { return sample_begin + score_rows; }
 };
@@ -36,8 +52,9 @@ public:
     // Adds a sequence's rows, and those of its drafts. Its blocks must be allocated. Call build() after the last one.
     void add(Sequence& sequence, std::int64_t rows, std::int64_t drafts);
     void build(Model& model);
-    // Sets which tokens may be drawn, as the sequences say. The device may compute the step meanwhile.
-    void allow_tokens();
+    // Sets which tokens may be drawn, as the sequences say, on the host's threads. The device may compute the step meanwhile. Rows that
+    // `time` does not wait for are held back.
+    void allow_tokens(kernels::Backend& backend, MaskTime& time);
     void clear();
     // Ignores the rows of a sequence that ended or was cancelled while this step is queued.
     void drop(const Sequence& sequence);
@@ -52,22 +69,28 @@ public:
     std::span<const kernels::SampleRow> sample_rows() const { return sample_rows_; }
     std::span<kernels::SampleResult> sample_results() { return std::span(results_).first(sample_rows_.size()); }
 
-    // Once the step was read:
+    // Once the step was read: gives the sequences its results, on the host's threads, and sets `outcome` and `counts` of the entries.
+    void hand_results(kernels::Backend& backend);
+
+private:
     const kernels::SampleResult& result(std::int64_t sample_row) const { return results_[static_cast<std::size_t>(sample_row)]; }
     // False if the logits of any of the entry's rows overflowed, except those of drafts.
     bool is_finite(const BatchEntry& entry) const;
-    // Gives the entry's sequence the scores of prompt tokens and of the wanted successors.
+    // All of an entry's results.
+    void hand(BatchEntry& entry) const;
+    // The scores of prompt tokens and of the wanted successors.
     void hand_scores(const BatchEntry& entry) const;
-    // Gives the entry's sequence what its final row draws, and what the rows of its drafts draw as long as the sequence goes on as they
-    // guess: these drafts are computed tokens then, and the rows of the others are ignored. True if the sequence has ended.
-    bool hand_draws(const BatchEntry& entry, EngineStats& counts) const;
-
-private:
+    // What its final row draws, and what the rows of its drafts draw as long as the sequence goes on as they guess: these drafts are
+    // computed tokens then, and the rows of the others are ignored. True if the sequence has ended.
+    bool hand_draws(BatchEntry& entry) const;
+    void allow(BatchEntry& entry);
+    void hold_back(BatchEntry& entry);
     void add_rows(Model& model, BatchEntry& entry);
     void add_sample_rows(BatchEntry& entry, std::int64_t row_begin);
     void add_pooled_rows(BatchEntry& entry, std::int64_t row_begin);
 
     std::vector<BatchEntry> entries_;
+    std::vector<BatchEntry*> depending_;  // what they may draw depends on what was drawn; only used while a function runs
     std::vector<TokenId> tokens_;
     std::vector<kernels::DrawnRow> drawn_;
     std::vector<std::int32_t> positions_;

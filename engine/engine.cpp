@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <set>
 #include <stdexcept>
 #include <unordered_map>
 #include <utility>
 
 #include "engine/batch.h"
+#include "engine/mask_time.h"
 #include "engine/running_set.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -95,7 +95,8 @@ struct Engine::Implementation {
                  .blocks = pool.total()},
           adapters(model, backend, *cache, pool, {}),
           running(backend, *cache, pool, adapters),
-          waiting(options.fairness_patience) {
+          waiting(options.fairness_patience),
+          mask_time(options.mask_patience) {
         const std::int64_t count = std::clamp<std::int64_t>(options.steps_queued_max, 1, backend.steps_queued_max());
         for (std::int64_t i = 0; i < count; ++i) {
             batches.emplace_back(options.step_rows_max, options.sample_rows_max(), options.sequences_max);
@@ -118,7 +119,7 @@ struct Engine::Implementation {
     void start(Sequence& sequence, const SharedPrefix& prefix, StepOutput& output);
     void forward(Batch& batch);
     void take_texts(Batch& batch);
-    void take_results(const Batch& batch, const BatchEntry& entry, StepOutput& output);
+    void take_results(const BatchEntry& entry, StepOutput& output);
     void draft(Sequence& sequence) const;
     bool release_blocks_of_waiting();
     void fail_waiting(const std::string& adapter, const std::string& reason, StepOutput& output);
@@ -157,6 +158,7 @@ struct Engine::Implementation {
     std::size_t steps_launched = 0;
     std::size_t steps_read = 0;
     StepCost cost;
+    MaskTime mask_time;
     EngineStats counts;
     struct HeldUp {
         RequestId id;
@@ -348,7 +350,7 @@ void Engine::Implementation::forward(Batch& batch) {
     backend.begin_step(batch.step());
     const kernels::Matrix logits = model.forward({.step = batch.step(), .adapters = batch.adapters(), .texts = batch.texts()}, *cache);
     take_texts(batch);
-    batch.allow_tokens();
+    batch.allow_tokens(backend, mask_time);
     if (!batch.sample_rows().empty()) {
         backend.sample({.logits = logits, .rows = batch.sample_rows(), .results = batch.sample_results()});
     }
@@ -399,31 +401,23 @@ void Engine::Implementation::take_texts(Batch& batch) {
 // Waits for the oldest queued step and takes its results.
 void Engine::Implementation::read(StepOutput& output) {
     backend.finish_step();
-    cost.read(Clock::now());
-    const Batch& batch = batches[steps_read++ % batches.size()];
+    mask_time.step_took(cost.read(Clock::now()));
+    Batch& batch = batches[steps_read++ % batches.size()];
+    batch.hand_results(backend);
     for (const BatchEntry& entry : batch.entries()) {
-        if (entry.sequence != nullptr) take_results(batch, entry, output);
+        if (entry.sequence != nullptr) take_results(entry, output);
     }
 }
 
-void Engine::Implementation::take_results(const Batch& batch, const BatchEntry& entry, StepOutput& output) {
+void Engine::Implementation::take_results(const BatchEntry& entry, StepOutput& output) {
     Sequence& sequence = *entry.sequence;
-    sequence.computed += entry.rows;
-    sequence.queued.rows -= entry.rows;
-    if (sequence.result.error) return finish(sequence, output);
-    const bool is_finite = batch.is_finite(entry) && std::ranges::all_of(sequence.result.pooled, [](float x) { return std::isfinite(x); });
-    if (!is_finite) {
-        sequence.fail_overflow();
-        return finish(sequence, output);
-    }
-    batch.hand_scores(entry);
-    bool ended = sequence.is_complete();
-    if (entry.draws) {
-        --sequence.queued.draws;
-        if (sequence.result.first_token == Clock::time_point{}) sequence.result.first_token = Clock::now();
-        ended = batch.hand_draws(entry, counts);
-        if (!ended) draft(sequence);
-    }
+    counts.drawn_tokens += entry.counts.drawn;
+    counts.forced_tokens += entry.counts.forced;
+    counts.accepted_tokens += entry.counts.accepted;
+    counts.held_back += entry.held_back ? 1 : 0;
+    if (entry.outcome == Outcome::failed) return finish(sequence, output);
+    const bool ended = entry.outcome == Outcome::ended;
+    if (entry.draws && !ended) draft(sequence);
     if (options.prefix_cache) index_full_blocks(sequence, pool);
     fork_followers(sequence);
     hand_out_delta(sequence, ended, output);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/engine_stats.h"
+#include "engine/mask_time.h"
 #include "engine/model/model.h"
 #include "engine/request.h"
 #include "engine/text/tokenizer.h"
@@ -34,7 +35,8 @@ struct EngineOptions {
     // A guess is made if it is right with at least this chance. nullopt: where its row takes less time than a token, as measured. Set for
     // comparisons.
     std::optional<double> draft_chance_least = std::nullopt;
-    bool group_adapters = true;  // requests whose adapter is in the batch start first; false for comparisons
+    std::optional<MaskPatience> mask_patience = std::nullopt;  // nullopt: a step waits until all its rows may be drawn
+    bool group_adapters = true;                                // requests whose adapter is in the batch start first; false for comparisons
 
     std::int64_t sample_rows_max() const;  // rows of logits per step
 };

@@ -15,6 +15,7 @@ struct EngineStats {
     std::uint64_t forced_tokens = 0;    // of answers: a grammar allowed no others, so that they were not drawn
     std::uint64_t drafted_tokens = 0;   // guesses that were computed
     std::uint64_t accepted_tokens = 0;  // of these, those that were right
+    std::uint64_t held_back = 0;        // rows that were computed again, as what they might draw was not known in time
     std::uint64_t cached_tokens = 0;    // taken from the prefix index
     std::uint64_t preemptions = 0;
     std::uint64_t rows = 0;             // computed

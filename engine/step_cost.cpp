@@ -16,11 +16,12 @@ constexpr double row_share_unknown = 0.0625;
 
 void StepCost::launched(const Step& step) { queued_.push_back(step); }
 
-void StepCost::read(Time now) {
+double StepCost::read(Time now) {
     const Step step = queued_.front();
     queued_.pop_front();
     const std::chrono::duration<double> seconds = now - std::max(step.begun, std::exchange(last_read_, now));
     if (step.decodes) add(step.rows, seconds.count());
+    return seconds.count();
 }
 
 void StepCost::add(std::int64_t rows, double seconds) {

@@ -18,8 +18,9 @@ public:
         Time begun;
     };
     void launched(const Step& step);
-    // The oldest step that was launched is done: it took the time since then or, if it was queued, since the one before it was read.
-    void read(Time now);
+    // The oldest step that was launched is done. Returns how many seconds it took: since its launch or, if it was queued, since the one
+    // before it was read.
+    double read(Time now);
     // The chance of being right from which a guess pays: the time that its row takes, over the time that a token takes while so many
     // sequences are decoded. Between 0 and 1; 1 / 16 of a step's fixed part for each row until steps of several sizes were seen.
     double chance_least(std::int64_t sequences) const;

@@ -30,6 +30,10 @@ std::unique_ptr<Slot> Backend::make_slot(KvCache& cache, const SlotRange& range)
     return do_make_slot(cache, range);
 }
 
+void Backend::on_host(std::int64_t count, const std::function<void(std::int64_t)>& work) {
+    for (std::int64_t i = 0; i < count; ++i) work(i);
+}
+
 void Backend::begin_step(const StepInputs& step) {
     contract::check_step(step, {.block_size = block_size(), .queued_max = steps_queued_max()});
     step_rows_ = step.rows;

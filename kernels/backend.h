@@ -93,6 +93,9 @@ class Backend : public Packer {
 public:
     virtual DeviceInfo info() const = 0;
     virtual void read_back(std::span<std::byte> to, const void* from) = 0;
+    // Calls work(i) for each i in [0, count), in any order, and returns when all are done: for what the host computes between ops. Divides
+    // it between the threads that the backend has on the host, if it has some. work must not throw.
+    virtual void on_host(std::int64_t count, const std::function<void(std::int64_t)>& work);
 
     // The elements from one row to the next in activations that ops read fastest; at least stride_least().
     virtual std::int64_t row_stride(Format format, std::int64_t columns) const { return stride_least(format, columns); }

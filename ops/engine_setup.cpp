@@ -176,6 +176,7 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(step_tokens_of(settings, backend_->info()), settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
+    options_.mask_patience = engine::MaskPatience{};
     options_.drafts_max = drafts_max_of(settings, wishes, *backend_);
     const engine::ModelConfig config = config_that_fits(settings, *backend_);
     const std::int64_t context = config.max_positions;

@@ -102,6 +102,13 @@ void CpuBackend::read_back(std::span<std::byte> to, const void* from) {
     if (!to.empty()) std::memcpy(to.data(), from, to.size());
 }
 
+void CpuBackend::on_host(std::int64_t count, const std::function<void(std::int64_t)>& work) {
+    if (count < 2) return Backend::on_host(count, work);
+    pool_.run(count, 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) work(i);
+    });
+}
+
 std::unique_ptr<PackedWeight> CpuBackend::do_pack_weight(std::span<const WeightPart> parts, WeightRole role) {
     return pack_weight_at(weight_arena_, parts, role);
 }

@@ -34,6 +34,7 @@ public:
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
     void upload(void* to, std::span<const std::byte> from) override;
     void read_back(std::span<std::byte> to, const void* from) override;
+    void on_host(std::int64_t count, const std::function<void(std::int64_t)>& work) override;
 
     std::int64_t row_stride(Format format, std::int64_t columns) const override;
     std::int64_t block_size() const override { return kv_block_size; }

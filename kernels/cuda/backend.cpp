@@ -9,6 +9,7 @@
 #include "kernels/cuda/devices.h"
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/views.h"
+#include "kernels/processors.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cuda {
@@ -103,6 +104,14 @@ void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
     settle();
     check(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_.get()), "copying from it");
     stream_.wait();
+}
+
+void CudaBackend::on_host(std::int64_t count, const std::function<void(std::int64_t)>& work) {
+    if (count < 2) return Backend::on_host(count, work);
+    if (host_threads_ == nullptr) host_threads_ = std::make_unique<ThreadPool>(usable_processors());
+    host_threads_->run(count, 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) work(i);
+    });
 }
 
 std::unique_ptr<PackedWeight> CudaBackend::do_pack_weight(std::span<const WeightPart> parts, WeightRole role) {

@@ -17,6 +17,7 @@
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/place.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::kernels::cuda {
 
@@ -34,6 +35,7 @@ public:
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
     void upload(void* to, std::span<const std::byte> from) override;
     void read_back(std::span<std::byte> to, const void* from) override;
+    void on_host(std::int64_t count, const std::function<void(std::int64_t)>& work) override;
 
     std::int64_t block_size() const override { return kv_block_size; }
     std::size_t kv_block_bytes(const KvShape& shape) const override;
@@ -208,6 +210,7 @@ private:
     LoraPlan lora_plan_;
     std::vector<LoraTable> lora_tables_;
     DrawLists draw_lists_;
+    std::unique_ptr<ThreadPool> host_threads_;  // from the first on_host() on that divides something
 };
 
 }  // namespace lorry::kernels::cuda

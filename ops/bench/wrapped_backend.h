@@ -17,6 +17,7 @@ public:
     std::unique_ptr<kernels::Buffer> allocate(std::size_t bytes) override { return backend_->allocate(bytes); }
     void upload(void* to, std::span<const std::byte> from) override { backend_->upload(to, from); }
     void read_back(std::span<std::byte> to, const void* from) override { backend_->read_back(to, from); }
+    void on_host(std::int64_t count, const std::function<void(std::int64_t)>& work) override { backend_->on_host(count, work); }
     std::int64_t row_stride(kernels::Format format, std::int64_t columns) const override { return backend_->row_stride(format, columns); }
     std::int64_t block_size() const override { return backend_->block_size(); }
     std::size_t kv_block_bytes(const kernels::KvShape& shape) const override { return backend_->kv_block_bytes(shape); }

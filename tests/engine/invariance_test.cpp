@@ -117,6 +117,12 @@ TEST_P(Invariance, HoldsInABatchOfAllAdapters) {
     expect_same(results, alone());
 }
 
+TEST_P(Invariance, HoldsWhereMasksAreLate) {
+    ModelRig rig(GetParam(), checkpoint, {.mask_patience = MaskPatience{.step_share = 0.0, .seconds_least = 1e-6}});
+    expect_same(rig.run(mixed_requests(rig.model->config())), alone());
+    EXPECT_GT(rig.engine->stats().held_back, 0U);
+}
+
 TEST_P(Invariance, HoldsWhenPromptsAreCutIntoChunks) {
     ModelRig rig(GetParam(), checkpoint, {.sequences_max = 5, .step_rows_max = 7});
     expect_same(rig.run(mixed_requests(rig.model->config())), alone());

@@ -10,6 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/backend.h"
+#include "tests/support/labels.h"
+
 namespace lorry::kernels {
 
 namespace {
@@ -65,6 +68,20 @@ TEST(ThreadPool, SleepsWhenThereIsNothingToDo) {
     const auto before = processor_time();
     std::this_thread::sleep_for(milliseconds(200));
     EXPECT_LT(processor_time() - before, milliseconds(40));
+}
+
+const tests::Labelled on_gpu{"OnHost.*", {tests::Label::on_cuda}};
+TEST(OnHost, CallsEachOnceAndShowsItsWritesToTheCaller) {
+    std::vector<std::unique_ptr<Backend>> backends;
+    for (const int threads : {1, 3}) backends.push_back(make_cpu_backend({.threads = threads, .isa = {}, .storage = {}}));
+    if (!cuda_obstacle()) backends.push_back(make_cuda_backend({.storage = {}}));
+    for (const auto& backend : backends) {
+        for (const std::int64_t count : {0, 1, 2, 3, 100}) {
+            std::vector<int> done(static_cast<std::size_t>(count), 0);
+            backend->on_host(count, [&](std::int64_t i) { ++done[static_cast<std::size_t>(i)]; });
+            EXPECT_EQ(std::ranges::count(done, 1), count);
+        }
+    }
 }
 
 }  // namespace

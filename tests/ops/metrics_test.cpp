@@ -29,6 +29,7 @@ TEST(Metrics, HasWhatTheEngineSaysEachUnderItsName) {
     stats.forced_tokens = 99;
     stats.drafted_tokens = 98;
     stats.accepted_tokens = 97;
+    stats.held_back = 96;
     stats.cached_tokens = 104;
     stats.preemptions = 105;
     stats.running = 100;
@@ -47,6 +48,7 @@ TEST(Metrics, HasWhatTheEngineSaysEachUnderItsName) {
                         "lorry_engine_forced_tokens_total 99\n",
                         "lorry_engine_drafted_tokens_total 98\n",
                         "lorry_engine_accepted_tokens_total 97\n",
+                        "lorry_engine_rows_held_back_total 96\n",
                         "lorry_engine_cached_tokens_total 104\n",
                         "lorry_engine_preemptions_total 105\n",
                         "lorry_engine_running_sequences 100\n",
