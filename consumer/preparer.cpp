@@ -9,7 +9,6 @@
 #include <new>
 #include <random>
 
-#include "consumer/answer/call_grammar.h"
 #include "consumer/pooled_prompts.h"
 
 namespace lorry::consumer {
@@ -54,18 +53,6 @@ std::optional<std::string> continued_text(const std::string& rendered, const std
     return rendered.substr(0, begin + (is_whole ? message.size() : words.size()));
 }
 
-// Whether the prompt opens a thought, or closes one. A message that the answer goes on with has begun it.
-engine::ThoughtState state_after(const engine::ThoughtMarks& marks, std::string_view prompt, const schema::ChatPrompt& chat) {
-    using engine::ThoughtState;
-    if (chat.continued && !chat.continued->empty()) {
-        const auto place = [&](std::string_view mark) { return static_cast<std::ptrdiff_t>(chat.continued->rfind(mark)); };
-        return place(marks.start) > place(marks.end) ? ThoughtState::thinking : ThoughtState::answering;
-    }
-    const std::string_view written = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
-    if (written.ends_with(marks.start)) return ThoughtState::thinking;
-    return written.ends_with(marks.end) ? ThoughtState::answering : ThoughtState::undecided;
-}
-
 void keep_end(std::vector<TokenId>& tokens, std::optional<std::int64_t> most) {
     if (most && std::ssize(tokens) > *most) tokens.erase(tokens.begin(), tokens.end() - *most);
 }
@@ -82,10 +69,10 @@ Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::Cha
     : tokenizer_(tokenizer),
       encoder_(tokenizer, config.vocabulary, options.context_max),
       chat_template_(std::move(chat_template)),
-      thoughts_(thought_format_of(options.reasoning_parser, chat_template_ ? chat_template_->source() : std::string_view())),
-      calls_(call_format_of(options.tool_parser, chat_template_ ? chat_template_->source() : std::string_view())),
       config_(config),
       options_(std::move(options)),
+      answers_(encoder_, chat_template_ ? chat_template_->source() : std::string_view(), config.vocabulary, options_.reasoning_parser,
+               options_.tool_parser),
       end_tokens_(tokenizer.end_tokens(config.eos_ids, config.vocabulary)),
       prefix_key_(random_key()),
       grammars_(tokenizer, config.vocabulary, end_tokens_) {
@@ -136,7 +123,9 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
         plan.choices = std::move(*choices);
     }
     if (std::holds_alternative<schema::ChatPrompt>(plan.job.prompt) && plan.work == Work::draw) {
-        if (auto planned = plan_answer(plan, prompts->front().text); !planned) return planned;
+        auto answer = answers_.plan(plan.job, prompts->front().text);
+        if (!answer) return unexpected(answer.error());
+        plan.answer = std::move(*answer);
     }
     if (sampling.allowed_token_ids) {
         if (auto valid = encoder_.check_tokens(*sampling.allowed_token_ids, "allowed_token_ids"); !valid) return valid;
@@ -163,43 +152,6 @@ Expected<void, JobError> Preparer::fill(TokenizedJob& tokenized) const {
             static_cast<std::int64_t>(size.bytes) + answers * (static_cast<std::int64_t>(size.answer_bytes) + answer_growth_bytes);
     }
     tokenized.prompts = std::move(*prompts);
-    return {};
-}
-
-Expected<void, JobError> Preparer::plan_answer(ReplyPlan& plan, const std::string& prompt) const {
-    const auto& chat = std::get<schema::ChatPrompt>(plan.job.prompt);
-    AnswerPlan& answer = plan.answer;
-    answer.thought = thoughts_;
-    if (thoughts_ != nullptr) answer.begin = state_after(thoughts_->marks, prompt, chat);
-    if (thoughts_ == nullptr && plan.job.sampling.thinking_token_budget) {
-        return unexpected(
-            error_at(ErrorCode::unsupported_by_model, "thinking_token_budget",
-                     "this model has no thoughts that Lorry knows; leave 'thinking_token_budget' out, or set reasoning_parser"));
-    }
-    const schema::ToolUse& tools = plan.job.tools;
-    if (tools.choice == schema::ToolUse::Choice::none) return {};
-    const bool takes_tools = chat_template_->source().find("tools") != std::string::npos;
-    if (!tools.functions.empty() && tools.choice == schema::ToolUse::Choice::automatic && !takes_tools) {
-        return unexpected(error_at(ErrorCode::unsupported_by_model, "tools",
-                                   "this model's chat template has no place for tools, so the model would not see them; leave 'tools' out, "
-                                   "or set \"tool_choice\": \"none\""));
-    }
-    answer.calls = calls_;
-    answer.parallel = tools.parallel && !tools.named;
-    for (const schema::ToolFunction& function : tools.functions) answer.names.push_back(function.name);
-    return tools.choice == schema::ToolUse::Choice::required ? demand_calls(plan.job) : Expected<void, JobError>();
-}
-
-Expected<void, JobError> Preparer::demand_calls(schema::Job& job) const {
-    if (calls_ == nullptr) {
-        return unexpected(error_at(ErrorCode::unsupported_by_model, "tool_choice",
-                                   "this model's chat template shows no format of calls that Lorry knows, so calls cannot be demanded; use "
-                                   "\"auto\", or set tool_parser"));
-    }
-    auto structure = call_structure(*calls_, job.tools, [this](std::string_view text) { return special_token(text); });
-    if (!structure)
-        return unexpected(error_at(ErrorCode::invalid_structure, "tools", "field 'tools' cannot be used: " + structure.error()));
-    job.structure = std::move(*structure);
     return {};
 }
 
@@ -294,7 +246,7 @@ Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat)
         return unexpected(error_at(ErrorCode::no_chat_template, "messages",
                                    "this model has no chat template; use /v1/completions, or add chat_template.jinja to its folder"));
     }
-    auto text = chat_template_->render({.messages_json = chat.messages,
+    auto text = chat_template_->render({.messages_json = answers_.messages_of(chat),
                                         .tools_json = chat.tools,
                                         .add_generation_prompt = chat.add_generation_prompt,
                                         .extra_json = chat.template_options});
@@ -405,7 +357,7 @@ Expected<std::vector<std::vector<TokenId>>, JobError> Preparer::bad_words_of(con
 // What may be drawn at any place.
 std::vector<std::uint32_t> Preparer::allowed_of(const TokenizedJob& tokenized) const {
     const schema::Sampling& sampling = tokenized.plan.job.sampling;
-    const bool thinks = tokenized.grammar != nullptr && tokenized.plan.answer.thought != nullptr;
+    const bool thinks = AnswerPlanner::depends_on_thought(tokenized.plan.job, tokenized.plan.answer, tokenized.grammar != nullptr);
     if (!sampling.allowed_token_ids && tokenized.bad_words.empty() && !thinks) return {};
     constexpr std::size_t word_bits = 32;
     const auto size = static_cast<std::size_t>(config_.vocabulary);
@@ -422,44 +374,26 @@ std::vector<std::uint32_t> Preparer::allowed_of(const TokenizedJob& tokenized) c
     return allowed;
 }
 
-std::optional<TokenId> Preparer::special_token(std::string_view text) const {
-    const auto token = tokenizer_.find(text);
-    return token && tokenizer_.is_special(*token) && *token < config_.vocabulary ? token : std::nullopt;
-}
-
-std::optional<engine::Thinking> Preparer::thinking_of(const ReplyPlan& plan) const {
-    if (plan.answer.thought == nullptr) return std::nullopt;
-    const engine::ThoughtMarks& marks = plan.answer.thought->marks;
-    engine::Thinking thinking{.marks = &marks,
-                              .begin = plan.answer.begin,
-                              .start_token = tokenizer_.find(marks.start),
-                              .end_tokens = {},
-                              .budget = plan.job.sampling.thinking_token_budget};
-    if (thinking.start_token && *thinking.start_token >= config_.vocabulary) thinking.start_token.reset();
-    if (auto end = encoder_.encode(marks.end, false, "messages")) thinking.end_tokens = std::move(*end);
-    return thinking;
-}
-
 // One for all of the job's requests.
 engine::SharedDrawing Preparer::drawing_of(const TokenizedJob& tokenized) const {
     const schema::Job& job = tokenized.plan.job;
     if (!schema::row_of(job.endpoint).generation) return engine::default_drawing();
-    engine::Drawing drawing{
-        .sampling = job.sampling, .grammar = tokenized.grammar, .allowed = allowed_of(tokenized), .thinking = thinking_of(tokenized.plan)};
+    engine::Drawing drawing{.sampling = job.sampling,
+                            .grammar = tokenized.grammar,
+                            .allowed = allowed_of(tokenized),
+                            .thinking = answers_.thinking_of(job, tokenized.plan.answer)};
     for (const auto& word : tokenized.bad_words) {
         if (word.size() > 1) drawing.bad_words.push_back(word);
     }
-    const auto show = [&](std::string_view mark) {
-        if (const auto token = special_token(mark)) drawing.shown_tokens.push_back(*token);
-    };
-    if (drawing.thinking) {
-        show(drawing.thinking->marks->start);
-        show(drawing.thinking->marks->end);
-    }
-    if (tokenized.plan.answer.calls != nullptr) std::ranges::for_each(tokenized.plan.answer.calls->tokens, show);
+    drawing.shown_tokens = answers_.shown_tokens_of(tokenized.plan.answer);
     for (const auto& [token, bias] : job.sampling.logit_bias) drawing.logit_bias.push_back({token, bias});
     // Where a grammar lets an answer end, an end token ends it.
-    if (!job.sampling.ignore_eos || drawing.grammar != nullptr) drawing.end_tokens = end_tokens_;
+    if (!job.sampling.ignore_eos || drawing.grammar != nullptr) {
+        drawing.end_tokens = end_tokens_;
+        for (const TokenId token : answers_.end_tokens_of(tokenized.plan.answer)) {
+            if (std::ranges::find(end_tokens_, token) == end_tokens_.end()) drawing.end_tokens.push_back(token);
+        }
+    }
     drawing.end_tokens.insert(drawing.end_tokens.end(), job.sampling.stop_token_ids.begin(), job.sampling.stop_token_ids.end());
     return engine::shared(std::move(drawing));
 }

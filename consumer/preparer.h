@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "consumer/answer/answer_planner.h"
 #include "consumer/pair_template.h"
 #include "consumer/plan.h"
 #include "consumer/text_encoder.h"
@@ -63,14 +64,9 @@ private:
     JobWeight weight_of(const ReplyPlan& plan, const Prompt& prompt) const;
     JobWeight weight_of_drawing(const schema::Job& job, const Prompt& prompt) const;
     JobWeight weight_of_scoring(const ReplyPlan& plan, const Prompt& prompt) const;
-    // How the job's answers are read, and its structure if they must call a function.
-    Expected<void, schema::JobError> plan_answer(ReplyPlan& plan, const std::string& prompt) const;
-    Expected<void, schema::JobError> demand_calls(schema::Job& job) const;
     Expected<std::vector<std::vector<engine::TokenId>>, schema::JobError> bad_words_of(const std::vector<std::string>& words) const;
     engine::SharedDrawing drawing_of(const TokenizedJob& tokenized) const;
     std::vector<std::uint32_t> allowed_of(const TokenizedJob& tokenized) const;
-    std::optional<engine::Thinking> thinking_of(const ReplyPlan& plan) const;
-    std::optional<engine::TokenId> special_token(std::string_view text) const;
     Expected<std::vector<engine::TokenId>, schema::JobError> encode_prompt(const schema::Job& job, std::string_view text, bool adds_special,
                                                                            std::string_view field) const;
     engine::BlockHash prefix_scope_of(const schema::Job& job) const;
@@ -80,11 +76,10 @@ private:
     const engine::Tokenizer& tokenizer_;
     const TextEncoder encoder_;
     const std::optional<engine::ChatTemplate> chat_template_;
-    const ThoughtFormat* const thoughts_;  // nullptr: the model has none that is known
-    const CallFormat* const calls_;        // the same
-    std::optional<PairTemplate> pairs_;    // of a model with a token_score
+    std::optional<PairTemplate> pairs_;  // of a model with a token_score
     const engine::ModelConfig& config_;
     const PreparerOptions options_;
+    const AnswerPlanner answers_;
     const std::vector<engine::TokenId> end_tokens_;
     const std::uint64_t prefix_key_;  // random, of this process
     mutable engine::GrammarCompiler grammars_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,21 @@ struct Fork {
 struct Thinking {
     const ThoughtMarks* marks = nullptr;           // not null; constant, outlives all requests
     ThoughtState begin = ThoughtState::undecided;  // after the prompt
-    std::optional<TokenId> start_token;            // the mark that begins a thought, if one token spells it
+    std::vector<TokenId> start_tokens;             // that spell the mark that begins a thought; empty: no grammar lets one begin
     std::vector<TokenId> end_tokens;               // that spell the mark that ends it
-    std::optional<std::int64_t> budget;            // tokens after which a thought is ended; nullopt: any number
+    // Of a model whose text is made of messages, each of which may be a thought:
+    std::vector<TokenId> next_tokens;    // that spell what stands between a thought and the message after it
+    std::vector<TokenId> answer_tokens;  // that spell what stands before the part of the answer that a grammar is for
+    std::optional<std::int64_t> budget;  // tokens of thoughts after which a thought is ended and none begins; nullopt: any number
+
+    // The tokens at the beginning of start_tokens, the last of which tells a thought from an answer.
+    std::span<const TokenId> decisive_tokens() const;
+};
+
+// A special token that is part of the text whatever skip_special_tokens says.
+struct ShownToken {
+    TokenId token = 0;
+    std::string text;
 };
 
 // How tokens are drawn and when an answer ends: equal for all requests of a job, which share one.
@@ -44,11 +57,12 @@ struct Drawing {
     std::vector<kernels::TokenBias> logit_bias;
     std::vector<TokenId> end_tokens;         // end the text when drawn; part of it only if sampling.include_stop_text
     std::shared_ptr<const Grammar> grammar;  // which tokens may be drawn, and when the text is complete; null: any, and never
-    // As kernels::SampleRow::allowed, for all draws. Set with allowed_token_ids, with bad words, or with a grammar and a thought.
+    // As kernels::SampleRow::allowed, for all draws. Set with allowed_token_ids, with bad words, with a grammar and a thought, or with
+    // messages and a budget.
     std::vector<std::uint32_t> allowed;
     std::vector<std::vector<TokenId>> bad_words;  // each of at least two tokens, the last of which is not drawn after the others
     std::optional<Thinking> thinking;             // nullopt: the model does not think
-    std::vector<TokenId> shown_tokens;            // special tokens whose spelling is part of the text whatever skip_special_tokens says
+    std::vector<ShownToken> shown_tokens;
 
     // Which tokens may be drawn next depends on those drawn before.
     bool depends_on_drawn() const { return grammar != nullptr || !bad_words.empty() || (thinking && thinking->budget); }

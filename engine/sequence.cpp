@@ -49,6 +49,12 @@ const SharedDrawing& default_drawing() {
     return drawing;
 }
 
+std::span<const TokenId> Thinking::decisive_tokens() const {
+    const auto differs = std::ranges::mismatch(start_tokens, answer_tokens).in1;
+    const auto count = static_cast<std::size_t>(differs - start_tokens.begin());
+    return std::span(start_tokens).first(std::min(count + 1, start_tokens.size()));
+}
+
 const char* name_of(FinishReason reason) { return reason == FinishReason::stop ? "stop" : "length"; }
 
 Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash& root, const Tokenizer& tokenizer,
@@ -59,7 +65,6 @@ Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash
       prompt_size_(tokens.size()),
       text_rows_(text_rows),
       root_(root),
-      tokenizer_(tokenizer),
       detokenizer_(tokenizer, request_.drawing->sampling.skip_special_tokens),
       matcher_(request_.drawing->sampling.stop, request_.drawing->sampling.include_stop_text),
       // Log-probabilities come with draws.
@@ -73,8 +78,7 @@ Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash
     }
     if (!draws()) return;
     detokenizer_.prime(tokens);
-    const bool may_think = thought_ && thought_->state() != ThoughtState::answering;
-    if (request_.drawing->grammar != nullptr && !may_think) begin_answer();
+    if (request_.drawing->grammar != nullptr && !thinks()) open(false);
     end_thought_in_time();
     has_answered_ = append_forced();
 }
@@ -152,14 +156,21 @@ void Sequence::fail_structure(const std::string& why) {
     fail(schema::ErrorCode::invalid_structure, "the answer could not go on as its structure demands: " + why + "; simplify the structure");
 }
 
-// Once a thought has used up its budget, the mark that ends it is forced.
-void Sequence::end_thought_in_time() {
-    if (!thinks() || is_thought_ended_) return;
-    const Thinking& thinking = *request_.drawing->thinking;
-    if (!thinking.budget || std::ssize(output()) - thought_begin_ < *thinking.budget) return;
-    is_thought_ended_ = true;
-    forced_ = {.tokens = thinking.end_tokens, .complete = false};
+void Sequence::force_tokens(std::vector<TokenId> forced) {
+    forced_ = {.tokens = std::move(forced), .complete = false};
     forced_taken_ = 0;
+}
+
+// Once thoughts have used up their budget, the mark that ends one is forced.
+void Sequence::end_thought_in_time() {
+    if (!thinks() || is_forced()) return;
+    const Thinking& thinking = *request_.drawing->thinking;
+    if (is_budget_used_ && !thinking.marks->harmony) return;
+    if (!thinking.budget || budget_taken_ + std::ssize(output()) - thought_begin_ < *thinking.budget) return;
+    is_budget_used_ = true;
+    std::vector<TokenId> forced = thinking.end_tokens;
+    forced.insert(forced.end(), thinking.next_tokens.begin(), thinking.next_tokens.end());
+    force_tokens(std::move(forced));
 }
 
 std::span<const std::uint32_t> Sequence::allowed_tokens() {
@@ -188,8 +199,9 @@ bool Sequence::may_draft() const {
     const Drawing& drawing = *request_.drawing;
     if (!draws() || result.error || is_forced()) return false;
     if (!drawing.depends_on_drawn()) return true;
-    if (thought_ && thought_->state() != ThoughtState::answering) return false;
-    return drawing.grammar == nullptr || (answer_ && (force_together_ || !drawing.bad_words.empty()));
+    if (drawing.grammar != nullptr) return answer_ && !opening_ && (force_together_ || !drawing.bad_words.empty());
+    if (!thought_ || thought_->is_settled()) return true;
+    return thought_->state() == ThoughtState::answering && !drawing.thinking->budget;
 }
 
 void Sequence::draft(const DraftLimits& limits) {
@@ -268,26 +280,86 @@ bool Sequence::allow_by_grammar() {
         for (const TokenId token : drawing.end_tokens) set_bit(allowed_, token, false);
         return true;
     }
-    if (!answer_) answer_ = drawing.grammar->begin();
-    const auto allowed = allowed_by_grammar();
-    if (result.error) return false;
-    const bool may_think = thought_ && output().empty() && thought_->state() == ThoughtState::undecided && drawing.thinking->start_token;
-    const bool thought_allowed = may_think && (drawing.allowed.empty() || has_bit(drawing.allowed, *drawing.thinking->start_token));
-    intersect(allowed_, allowed);
-    if (thought_allowed) set_bit(allowed_, *drawing.thinking->start_token, true);
+    if (opening_) return allow_opening();
+    intersect(allowed_, allowed_by_grammar());
+    return !result.error;
+}
+
+// The first token that tells a thought from an answer. False if the grammar failed.
+bool Sequence::allow_opening() {
+    const TokenId thought = opening_->thought.front();
+    const bool is_thought_allowed = allowed_.empty() || has_bit(allowed_, thought);
+    if (opening_->answer.empty()) {
+        intersect(allowed_, allowed_by_grammar());
+        if (result.error) return false;
+    } else {
+        allowed_.clear();
+        set_bit(allowed_, opening_->answer.front(), true);
+    }
+    if (is_thought_allowed) set_bit(allowed_, thought, true);
     return true;
 }
 
-// output: what comes before the token that is drawn.
+// output: what comes before the token that is drawn. A thought that its budget forbids is a bad word, too.
 void Sequence::leave_out_bad_words(std::vector<std::uint32_t>& allowed, std::span<const TokenId> output) const {
-    for (const std::vector<TokenId>& word : request_.drawing->bad_words) {
-        const std::span<const TokenId> before = std::span(word).first(word.size() - 1);
-        if (before.size() > output.size()) continue;
+    const auto leave_out = [&](std::span<const TokenId> word) {
+        const std::span<const TokenId> before = word.first(word.size() - 1);
+        if (before.size() > output.size()) return;
         if (std::ranges::equal(before, output.last(before.size()))) set_bit(allowed, word.back(), false);
-    }
+    };
+    const Drawing& drawing = *request_.drawing;
+    std::ranges::for_each(drawing.bad_words, leave_out);
+    if (is_budget_used_ && drawing.thinking->marks->harmony) leave_out(drawing.thinking->decisive_tokens());
 }
 
-// No thought comes first, or it has ended.
+// A thought or an answer begins, or goes on as the prompt began it. What begins both is forced.
+void Sequence::open(bool after_thought) {
+    const auto& thinking = request_.drawing->thinking;
+    const bool in_answer = !thinking || (!after_thought && thinking->begin == ThoughtState::answering);
+    const bool may_think = !in_answer && (after_thought ? thinking->marks->harmony && !is_budget_used_ : true);
+    Opening opening;
+    std::vector<TokenId> shared;
+    if (!in_answer) opening.answer = thinking->answer_tokens;
+    if (after_thought) shared = thinking->next_tokens;
+    if (may_think) opening.thought = thinking->start_tokens;
+    const bool chooses = !opening.thought.empty();
+    const std::size_t both = chooses ? thinking->decisive_tokens().size() - 1 : opening.answer.size();
+    shared.insert(shared.end(), opening.answer.begin(), opening.answer.begin() + static_cast<std::ptrdiff_t>(both));
+    opening.answer = opening.answer.subspan(both);
+    if (chooses) opening.thought = opening.thought.subspan(both);
+    opening_ = opening;
+    if (chooses && opening.answer.empty()) answer_ = request_.drawing->grammar->begin();
+    force_tokens(std::move(shared));
+    open_answer();
+}
+
+// If nothing but the answer can begin, and its header is complete, it does.
+void Sequence::open_answer() {
+    if (!opening_ || !opening_->thought.empty() || is_forced()) return;
+    opening_.reset();
+    begin_answer();
+}
+
+// Takes the token that tells a thought from an answer. True if the answer is complete, or if the grammar failed.
+bool Sequence::choose(TokenId token) {
+    const Opening opening = *std::exchange(opening_, std::nullopt);
+    const auto rest_of = [](std::span<const TokenId> all) { return std::vector<TokenId>(all.begin() + 1, all.end()); };
+    if (token == opening.thought.front() && !(opening.answer.empty() && is_allowed_in_answer(token))) {
+        answer_.reset();
+        force_tokens(rest_of(opening.thought));
+        return false;
+    }
+    if (opening.answer.empty()) return complete_answer(token);
+    opening_ = Opening();
+    force_tokens(rest_of(opening.answer));
+    return false;
+}
+
+bool Sequence::is_allowed_in_answer(TokenId token) {
+    const auto allowed = allowed_by_grammar();
+    return has_bit(allowed, token);
+}
+
 void Sequence::begin_answer() {
     answer_ = request_.drawing->grammar->begin();
     force();
@@ -315,23 +387,41 @@ bool Sequence::complete_answer(TokenId token) {
     return result.error.has_value();
 }
 
-// True if a stop text is complete. There are none in a thought.
+// True if a stop text is complete. There are none in a thought, nor in a header.
 bool Sequence::push_text(const std::string& text) {
     characters_ += schema::count_characters(text);
-    bool is_answer = true;  // no part of the text is of a thought, or may be
-    if (thought_ && thought_->state() != ThoughtState::answering) {
-        const bool was_thinking = thinks();
-        const ThoughtReader::Parts parts = thought_->push(text);
-        is_answer = thought_->state() == ThoughtState::answering && !was_thinking && parts.thought.empty();
-        if (thinks() && !was_thinking) thought_begin_ = std::ssize(output());
-        const bool thought_ended = thought_->state() == ThoughtState::answering && (was_thinking || !parts.thought.empty());
-        if (thinks() || thought_ended) result.thought_tokens = std::ssize(output());
-        if (thought_ended && !parts.answer.empty() && request_.drawing->grammar != nullptr) {
-            fail(schema::ErrorCode::invalid_structure,
-                 "one token ended the thought and began the answer, so the structure could not apply to it; leave the structure out");
-        }
-    }
+    const bool is_answer = !thought_ || thought_->is_settled() || divide(text);
     return matcher_.push(text, is_answer && std::ssize(output()) > request_.drawing->sampling.min_tokens);
+}
+
+// True if no part of the text is of a thought, or may be.
+bool Sequence::divide(const std::string& text) {
+    const ThoughtState before = thought_->state();
+    const bool was_thinking = thinks();
+    const ThoughtReader::Parts parts = thought_->push(text);
+    const ThoughtState after = thought_->state();
+    const std::int64_t count = std::ssize(output());
+    if (thinks() && !was_thinking) thought_begin_ = count;
+    const bool thought_ended = !thinks() && (was_thinking || !parts.thought.empty());
+    if (thinks() || thought_ended) result.thought_tokens = thoughts_tokens_ + count - mark_begin_;
+    if (thought_ended) {
+        thoughts_tokens_ = *result.thought_tokens;
+        budget_taken_ += count - thought_begin_;
+    }
+    if (thought_ended || (after == ThoughtState::undecided && before == ThoughtState::answering)) mark_begin_ = count;
+    if (thought_ended && !parts.answer.empty() && request_.drawing->grammar != nullptr) {
+        fail(schema::ErrorCode::invalid_structure,
+             "one token ended the thought and began the answer, so the structure could not apply to it; leave the structure out");
+    }
+    return after == ThoughtState::answering && !was_thinking && parts.thought.empty() &&
+           (before == ThoughtState::answering || !parts.answer.empty());
+}
+
+// What a token adds to the text. An unfinished character before a token that is shown stays unfinished.
+std::string Sequence::text_of(TokenId token) {
+    const std::vector<ShownToken>& shown = request_.drawing->shown_tokens;
+    const auto found = std::ranges::find(shown, token, &ShownToken::token);
+    return found == shown.end() ? detokenizer_.push(token) : detokenizer_.finish() + found->text;
 }
 
 // Appends a token that was drawn or forced. True if the sequence has ended.
@@ -340,28 +430,27 @@ bool Sequence::append(TokenId token) {
     const bool was_thinking = thinks();
     const bool was_forced = is_forced();
     if (was_forced) ++forced_taken_;
-    const bool starts_thought =
-        thought_ && thought_->state() == ThoughtState::undecided && output().empty() && drawing.thinking->start_token == token;
     tokens.push_back(token);
 
     // Until min_tokens are drawn, end tokens are banned, unless a grammar allows nothing else.
     const bool is_end_token = std::ranges::find(drawing.end_tokens, token) != drawing.end_tokens.end();
-    const bool is_answer = !is_end_token && !was_thinking && !starts_thought;
-    const bool is_complete = is_answer && (was_forced ? forced_.complete && !is_forced() : complete_answer(token));
+    bool is_complete = false;
+    if (was_forced) {
+        is_complete = forced_.complete && !is_forced();
+    } else if (!is_end_token && !was_thinking) {
+        is_complete = opening_ ? choose(token) : complete_answer(token);
+    }
     if (is_end_token || is_complete) result.finish = FinishReason::stop;
     if (!is_end_token || drawing.sampling.include_stop_text) {
-        std::string text = detokenizer_.push(token);
-        const bool is_shown = std::ranges::find(drawing.shown_tokens, token) != drawing.shown_tokens.end();
-        // An unfinished character before it stays unfinished.
-        if (is_shown && drawing.sampling.skip_special_tokens) text += detokenizer_.finish() + tokenizer_.token_bytes(token);
-        if (push_text(text)) {
+        if (push_text(text_of(token))) {
             result.finish = FinishReason::stop;
             return true;  // what the detokenizer still holds comes after the stop text
         }
     }
     const bool ended = is_end_token || is_complete || std::ssize(output()) >= request_.max_tokens;
     if (ended && push_text(detokenizer_.finish())) result.finish = FinishReason::stop;
-    if (!ended && was_thinking && !thinks() && drawing.grammar != nullptr && !result.error) begin_answer();
+    if (!ended) open_answer();
+    if (!ended && was_thinking && !thinks() && drawing.grammar != nullptr && !result.error) open(true);
     end_thought_in_time();
     return ended;
 }

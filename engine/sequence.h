@@ -109,18 +109,27 @@ private:
         bool take(TokenId token, bool forces);
     };
     void allow_after_drafts();
-    // Whether the next token is known: the grammar forces it, or it is of the mark that ends a thought whose budget is used up.
+    // Whether the next token is known: the grammar forces it, or it is of the mark that ends a thought whose budget is used up, or of the
+    // header of a message.
     bool is_forced() const { return forced_taken_ < forced_.tokens.size(); }
+    void force_tokens(std::vector<TokenId> forced);
     void end_thought_in_time();
     std::span<const std::uint32_t> allowed_by_grammar();
+    void open(bool after_thought);
+    void open_answer();
+    bool choose(TokenId token);
+    bool is_allowed_in_answer(TokenId token);
     void begin_answer();
     void force();
     bool complete_answer(TokenId token);
     // Whether the next token is one of a thought, which no grammar holds.
-    bool thinks() const { return thought_ && thought_->state() == ThoughtState::thinking; }
+    bool thinks() const { return thought_ && !answer_ && thought_->state() == ThoughtState::thinking; }
     bool allow_by_grammar();
+    bool allow_opening();
     void leave_out_bad_words(std::vector<std::uint32_t>& allowed, std::span<const TokenId> output) const;
     bool push_text(const std::string& text);
+    bool divide(const std::string& text);
+    std::string text_of(TokenId token);
     void fail(schema::ErrorCode code, std::string message);
     void fail_structure(const std::string& why);
     void fail_allowed();
@@ -131,9 +140,15 @@ private:
     TextRows text_rows_;
     mutable std::vector<BlockHash> chain_;  // a cache for chain()
     BlockHash root_;
-    const Tokenizer& tokenizer_;
     Detokenizer detokenizer_;
     StopMatcher matcher_;
+    // With a grammar, where a thought or an answer may begin: the tokens that are left of both, once those that they share are taken. It is
+    // decided if there are none of a thought.
+    struct Opening {
+        std::span<const TokenId> thought;
+        std::span<const TokenId> answer;  // empty: the grammar's first token
+    };
+    std::optional<Opening> opening_;
     std::optional<Grammar::Answer> answer_;  // if there is a grammar, from where the answer begins
     Grammar::Answer::Forced forced_;         // after the last token that was drawn
     std::size_t forced_taken_ = 0;           // of forced_.tokens: those that were appended
@@ -144,8 +159,13 @@ private:
     std::vector<std::vector<std::uint32_t>> allowed_after_drafts_;  // if what was drawn before decides it
     std::vector<TokenId> output_and_drafts_;
     std::optional<ThoughtReader> thought_;
-    std::int64_t thought_begin_ = 0;        // index of the thought's first token in output(), if thinks()
-    bool is_thought_ended_ = false;         // by its budget
+    // Indices in output(): where the last thought began, without its mark; and with it, or with the mark of one that may be next.
+    std::int64_t thought_begin_ = 0;
+    std::int64_t mark_begin_ = 0;
+    // Of thoughts that have ended: their tokens with their marks; and those that count for the budget.
+    std::int64_t thoughts_tokens_ = 0;
+    std::int64_t budget_taken_ = 0;
+    bool is_budget_used_ = false;
     std::int64_t characters_ = 0;           // of the text of the drawn tokens
     std::int64_t characters_streamed_ = 0;  // of these, handed out in deltas
     std::size_t logprobs_streamed_ = 0;

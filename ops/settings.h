@@ -190,14 +190,14 @@ public:
     std::string reasoning_parser = row(&Settings::reasoning_parser, "auto",
                                        {.key = "reasoning_parser",
                                         .scope = SettingScope::model,
-                                        .value = "auto|none|think|mistral|seed_oss|granite",
+                                        .value = "auto|none|think|mistral|seed_oss|granite|harmony",
                                         .help = "how the model marks its thoughts; auto reads it from the chat template",
                                         .more = "Thoughts become `reasoning` of a chat's message. `think` is `<think>…</think>`, as Qwen3, "
                                                 "QwQ and DeepSeek-R1 write it. With `none` they stay in the text."});
     std::string tool_parser = row(&Settings::tool_parser, "auto",
                                   {.key = "tool_parser",
                                    .scope = SettingScope::model,
-                                   .value = "auto|none|hermes|mistral_args|mistral|phi4_mini_json|pythonic|llama3_json",
+                                   .value = "auto|none|hermes|mistral_args|mistral|phi4_mini_json|pythonic|llama3_json|harmony",
                                    .help = "how the model writes tool calls; auto reads it from the chat template",
                                    .more = "Calls become `tool_calls` of a chat's message. With `none`, and where the template shows no "
                                            "format that Lorry knows, they stay in the text, and jobs cannot demand them."});

@@ -8,10 +8,15 @@
 
 namespace lorry::consumer {
 AnswerReader::AnswerReader(const AnswerPlan& plan) : plan_(plan) {
+    if (plan.form == AnswerForm::harmony) {
+        messages_.emplace(plan);
+        return;
+    }
     if (plan.thought != nullptr) thought_.emplace(plan.thought->marks, plan.begin);
 }
 
 AnswerReader::Parts AnswerReader::push(std::string_view text) {
+    if (messages_) return messages_->push(text);
     Parts parts;
     std::string answer(text);
     if (thought_) {
@@ -24,6 +29,7 @@ AnswerReader::Parts AnswerReader::push(std::string_view text) {
 }
 
 AnswerReader::Parts AnswerReader::finish() {
+    if (messages_) return messages_->finish();
     Parts parts;
     std::string answer;
     if (thought_) {

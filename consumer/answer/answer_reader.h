@@ -7,32 +7,21 @@
 #include <string_view>
 #include <vector>
 
+#include "consumer/answer/answer_plan.h"
 #include "consumer/answer/call_parser.h"
 #include "consumer/answer/formats.h"
+#include "consumer/answer/harmony_answer.h"
 #include "engine/text/thought.h"
 
 namespace lorry::consumer {
-
-// What a job's answers may consist of, beside content.
-struct AnswerPlan {
-    const ThoughtFormat* thought = nullptr;  // nullptr: the model does not think
-    engine::ThoughtState begin = engine::ThoughtState::answering;
-    const CallFormat* calls = nullptr;  // nullptr: none are looked for
-    std::vector<std::string> names;     // of the functions that may be called
-    bool parallel = true;               // what follows the first call is content otherwise
-};
 
 class AnswerReader {
 public:
     // The plan outlives the reader.
     explicit AnswerReader(const AnswerPlan& plan);
 
-    // Text that became certain. Nothing is lost: what does not parse is content, but for white space around calls and thoughts.
-    struct Parts {
-        std::string reasoning;
-        std::string content;
-        std::vector<FunctionCall> calls;
-    };
+    // What became certain. Nothing is lost: what does not parse is content, but for white space around calls and thoughts.
+    using Parts = AnswerParts;
     Parts push(std::string_view text);
     // The answer has ended: returns what was held back.
     Parts finish();
@@ -52,6 +41,7 @@ private:
     bool looks_for_calls() const { return plan_.calls != nullptr && (plan_.parallel || calls_ == 0); }
 
     const AnswerPlan& plan_;
+    std::optional<HarmonyAnswer> messages_;  // of AnswerForm::harmony, which needs nothing of what follows
     std::optional<engine::ThoughtReader> thought_;
     std::string text_;                 // of the answer; from begin_ on, it was not returned yet
     std::size_t begin_ = 0;            // 0 between the calls of push

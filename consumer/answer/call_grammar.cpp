@@ -28,7 +28,8 @@ public:
 
     Expected<schema::Structure, std::string> write(const schema::ToolUse& tools) {
         const CallText& text = format_.text;
-        const std::string more = tools.parallel && !tools.named ? fmt::format(" ({} call)*", literal(text.between)) : "";
+        const bool repeats = tools.parallel && !tools.named && !text.once;
+        const std::string more = repeats ? fmt::format(" ({} call)*", literal(text.between)) : "";
         rules_ = fmt::format("start: {} call{} {}\n", literal(text.before), more, literal(text.after));
         std::vector<std::string> names;
         for (std::size_t i = 0; i < tools.functions.size(); ++i) names.push_back(fmt::format("call_{}", i));

@@ -13,6 +13,13 @@ constexpr ThoughtFormat thoughts[] = {
     {"mistral", {"[THINK]", "[/THINK]"}},
     {"seed_oss", {"<seed:think>", "</seed:think>"}},
     {"granite", {"Here is my thought process:", "Here is my response:"}},
+    {"harmony",
+     {.start = "<|channel|>analysis<|message|>",
+      .end = "<|end|>",
+      .harmony = true,
+      .next = "<|start|>assistant",
+      .answer = "<|channel|>final<|message|>"},
+     "<|channel|>analysis<|message|>"},
 };
 
 constexpr CallMark hermes_marks[] = {{"<tool_call>", CallBody::object, "</tool_call>"}};
@@ -51,8 +58,13 @@ constexpr CallFormat calls[] = {
     {.name = "llama3_json", .in_template = "\"parameters\": dictionary of argument name", .marks = llama_marks, .tokens = llama_tokens,
      .arguments_key = "parameters",
      .text = {.call_begin = "{\"name\": \"", .call_middle = "\", \"parameters\": ", .call_end = "}", .between = "; "}},
+    {.name = "harmony", .in_template = "<|channel|>commentary", .marks = {}, .tokens = engine::harmony_marks, .arguments_key = "",
+     .opening = "<|channel|>commentary",
+     .text = {.call_begin = " to=functions.", .call_middle = " <|constrain|>json<|message|>", .once = true}},
 };
 // clang-format on
+
+constexpr std::string_view harmony_name = "harmony";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
@@ -71,7 +83,7 @@ std::span<const ThoughtFormat> thought_formats() { return thoughts; }
 std::span<const CallFormat> call_formats() { return calls; }
 
 const ThoughtFormat* thought_format_of(std::string_view setting, std::string_view template_text) {
-    return chosen(thought_formats(), setting, [&](const ThoughtFormat& row) { return has(template_text, row.marks.end); });
+    return chosen(thought_formats(), setting, [&](const ThoughtFormat& row) { return has(template_text, row.in_template); });
 }
 
 const CallFormat* call_format_of(std::string_view setting, std::string_view template_text) {
@@ -79,5 +91,15 @@ const CallFormat* call_format_of(std::string_view setting, std::string_view temp
         return has(template_text, row.in_template) && (row.not_in_template.empty() || !has(template_text, row.not_in_template));
     });
 }
+
+AnswerFormats formats_of(const ThoughtFormat* thought, const CallFormat* calls, const std::function<bool(std::string_view)>& is_special) {
+    const auto is_harmony = [](const auto* format) { return format != nullptr && format->name == harmony_name; };
+    if (!is_harmony(thought) && !is_harmony(calls)) return {.thought = thought, .calls = calls};
+    if (!std::ranges::all_of(engine::harmony_marks, is_special))
+        return {.thought = is_harmony(thought) ? nullptr : thought, .calls = is_harmony(calls) ? nullptr : calls};
+    return {.thought = is_harmony(thought) ? thought : nullptr, .calls = is_harmony(calls) ? calls : nullptr, .form = AnswerForm::harmony};
+}
+
+const engine::ThoughtMarks& harmony_thought_marks() { return std::ranges::find(thoughts, harmony_name, &ThoughtFormat::name)->marks; }
 
 }  // namespace lorry::consumer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -16,6 +17,7 @@ inline constexpr std::string_view answer_space = " \t\r\n";
 struct ThoughtFormat {
     std::string_view name;  // of the setting
     engine::ThoughtMarks marks;
+    std::string_view in_template = marks.end;
 };
 
 // What follows a mark that begins calls.
@@ -25,6 +27,12 @@ enum class CallBody : std::uint8_t {
     array,    // a JSON array of them
     named,    // the name, [ARGS] or nothing, and the object of the arguments
     python,   // [name(argument=value, …), …]
+};
+
+// How an answer is written.
+enum class AnswerForm : std::uint8_t {
+    text,     // with marks for what is no content
+    harmony,  // messages (engine/text/harmony.h)
 };
 
 struct CallMark {
@@ -44,15 +52,17 @@ struct CallText {
     std::string_view between = "";
     std::string_view after = "";
     bool python = false;  // the arguments are name=value, with JSON values
+    bool once = false;    // an answer has one call
 };
 
 struct CallFormat {
     std::string_view name;  // of the setting
     std::string_view in_template;
     std::string_view not_in_template = "";     // of another format that has in_template, too
-    std::span<const CallMark> marks;           // in the order in which they are tried
+    std::span<const CallMark> marks;           // in the order in which they are tried; harmony: none
     std::span<const std::string_view> tokens;  // texts that may be special tokens of the model
     std::string_view arguments_key;
+    std::string_view opening = "";  // comes before `text`, harmony: the beginning of a call's header
     CallText text;
     std::string_view id_prefix = "call_";
     std::size_t id_digits = 24;
@@ -65,5 +75,18 @@ std::span<const CallFormat> call_formats();
 // "none". Unknown names are a broken invariant: settings are checked before.
 const ThoughtFormat* thought_format_of(std::string_view setting, std::string_view template_text);
 const CallFormat* call_format_of(std::string_view setting, std::string_view template_text);
+
+// Both formats of one model. A model that writes messages writes its thoughts and its calls as messages: of a pair of which one is harmony,
+// the other is harmony or none.
+struct AnswerFormats {
+    const ThoughtFormat* thought = nullptr;
+    const CallFormat* calls = nullptr;
+    AnswerForm form = AnswerForm::text;
+};
+// is_special: whether a text is a special token of the model. The marks of messages must be: where they are not, there is no harmony.
+AnswerFormats formats_of(const ThoughtFormat* thought, const CallFormat* calls, const std::function<bool(std::string_view)>& is_special);
+
+// The marks of AnswerForm::harmony.
+const engine::ThoughtMarks& harmony_thought_marks();
 
 }  // namespace lorry::consumer

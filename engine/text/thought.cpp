@@ -18,6 +18,7 @@ std::size_t begun_mark(std::string_view text, std::string_view mark) {
 }
 
 ThoughtReader::Parts ThoughtReader::push(std::string_view text) {
+    if (messages_) return parts_of(messages_->push(text));
     Parts parts;
     held_ += text;
     if (state_ == ThoughtState::undecided) decide(parts);
@@ -27,6 +28,7 @@ ThoughtReader::Parts ThoughtReader::push(std::string_view text) {
 }
 
 ThoughtReader::Parts ThoughtReader::finish() {
+    if (messages_) return parts_of(messages_->finish());
     Parts parts;
     if (state_ == ThoughtState::thinking) {
         held_.resize(std::min(held_.size(), held_.find_last_not_of(white_space) + 1));
@@ -35,6 +37,13 @@ ThoughtReader::Parts ThoughtReader::finish() {
         parts.answer = thought_ && !has_words_ ? std::string() : std::move(held_);
     }
     held_.clear();
+    return parts;
+}
+
+ThoughtReader::Parts ThoughtReader::parts_of(const std::vector<HarmonyPart>& messages) {
+    Parts parts;
+    for (const HarmonyPart& part : messages) (part.is_thought && part.function.empty() ? parts.thought : parts.answer) += part.text;
+    state_ = messages_->state();
     return parts;
 }
 

@@ -2,31 +2,35 @@
 // reader, so that a grammar and stop texts apply to the answer; consumer/answer/answer_reader.h has one for each answer of a result.
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "engine/text/harmony.h"
+#include "engine/text/thought_state.h"
+
 namespace lorry::engine {
 
+// As prompts spell them.
 struct ThoughtMarks {
     std::string_view start;
     std::string_view end;
-};
-
-// Where a text starts: the prompt may have opened a thought, or have closed one.
-enum class ThoughtState : std::uint8_t {
-    undecided,  // a thought may begin here: only white space, or the beginning of its mark, was written
-    thinking,
-    answering,
+    // The text is made of messages (harmony.h): any of them may be a thought.
+    bool harmony = false;
+    std::string_view next = "";    // harmony: stands between a thought and the message that follows it
+    std::string_view answer = "";  // harmony: the header of a message with content
 };
 
 // One thread at a time.
 class ThoughtReader {
 public:
     // The texts of the marks outlive the reader, and do not begin with white space.
-    ThoughtReader(const ThoughtMarks& marks, ThoughtState state) : marks_(marks), state_(state) {}
+    ThoughtReader(const ThoughtMarks& marks, ThoughtState state) : marks_(marks), state_(state) {
+        if (marks.harmony) messages_.emplace(state);
+    }
 
-    // Text that became certain, without marks. White space around a thought and before the answer that follows it is left out.
+    // Text that became certain, without marks. White space around a thought and before the answer that follows it is left out, but for
+    // messages.
     struct Parts {
         std::string thought;
         std::string answer;
@@ -35,21 +39,22 @@ public:
     // The text has ended: returns what was held back.
     Parts finish();
     ThoughtState state() const { return state_; }
+    // No thought can come any more.
+    bool is_settled() const { return state_ == ThoughtState::answering && !messages_; }
 
 private:
+    Parts parts_of(const std::vector<HarmonyPart>& messages);
     void decide(Parts& parts);
     void think(Parts& parts);
     void answer(Parts& parts);
 
     ThoughtMarks marks_;
     ThoughtState state_;
-    std::string held_;        // not returned yet
-    std::size_t spaces_ = 0;  // of held_: white space at its beginning that need not be looked at again
-    bool thought_ = false;    // there was one before the answer
-    bool has_words_ = false;  // of the thought or the answer, a character that is not white space was returned
+    std::optional<HarmonyReader> messages_;  // of marks_.harmony, which needs nothing of what follows
+    std::string held_;                       // not returned yet
+    std::size_t spaces_ = 0;                 // of held_: white space at its beginning that need not be looked at again
+    bool thought_ = false;                   // there was one before the answer
+    bool has_words_ = false;                 // of the thought or the answer, a character that is not white space was returned
 };
-
-// The longest end of `text` that is a beginning of `mark`, but not all of it, in bytes.
-std::size_t begun_mark(std::string_view text, std::string_view mark);
 
 }  // namespace lorry::engine

@@ -51,7 +51,8 @@ constexpr TokenId close_token = 8;  // ")"
 Drawing thinking_drawing(ThoughtState begin, std::optional<std::int64_t> budget) {
     static constexpr ThoughtMarks marks{.start = "(", .end = ")"};
     Drawing drawing{.end_tokens = {grammar_end}};
-    drawing.thinking = Thinking{.marks = &marks, .begin = begin, .start_token = open_token, .end_tokens = {close_token}, .budget = budget};
+    drawing.thinking =
+        Thinking{.marks = &marks, .begin = begin, .start_tokens = {open_token}, .end_tokens = {close_token}, .budget = budget};
     drawing.allowed.assign((tests::hash_vocabulary + 31) / 32, ~0U);
     return drawing;
 }
@@ -86,6 +87,25 @@ TEST_P(DrawnTokens, AnAnswerWithAGrammarMayBeginWithAThought) {
     EXPECT_EQ(results[0].tokens.at(3), close_token);
     EXPECT_THAT(results[0].text.substr(results[0].text.find(')') + 1), testing::MatchesRegex("[x-z]{3}"));
     EXPECT_THAT(results[1].text, testing::MatchesRegex("[x-z]{3}")) << "the prompt closed its thought";
+}
+
+// Pins: an answer with a grammar could not begin with a thought whose mark is several tokens, such as Granite's.
+TEST_P(DrawnTokens, TheRestOfAMarkOfSeveralTokensIsForcedUnlessTheAnswerMayBeginAlike) {
+    static constexpr ThoughtMarks marks{.start = "(*", .end = ")"};
+    std::vector<Request> requests;
+    for (const char* regex : {"[x-z]{3}", "[(][x-z]{3}"}) {
+        Drawing drawing = thinking_drawing(ThoughtState::undecided, 2);
+        drawing.thinking->marks = &marks;
+        drawing.thinking->start_tokens = {open_token, open_token + 2};
+        drawing.grammar = grammar_of(regex);
+        requests.push_back(request_of(30, std::move(drawing)));
+    }
+    const std::vector<Result> results = run(std::move(requests));
+    EXPECT_THAT(results[0].tokens, testing::SizeIs(2 + 2 + 1 + 3));
+    EXPECT_THAT(results[0].text, testing::StartsWith("(*"));
+    EXPECT_THAT(results[0].text.substr(results[0].text.find(')') + 1), testing::MatchesRegex("[x-z]{3}"));
+    EXPECT_EQ(results[0].thought_tokens, 2 + 2 + 1);
+    EXPECT_THAT(results[1].text, testing::MatchesRegex("[(][x-z]{3}"));
 }
 
 TEST_P(DrawnTokens, StopTextsAreForTheAnswerNotForTheThought) {

@@ -45,7 +45,7 @@ void allow_some(Request& request, const ModelConfig& config, bool thinks) {
     drawing.allowed.assign(static_cast<std::size_t>(config.vocabulary + 31) / 32, 0x77777777U);
     for (TokenId token = 0; token + 1 < 90; ++token) drawing.bad_words.push_back({token, token + 1});
     if (thinks)
-        drawing.thinking = Thinking{.marks = &marks, .begin = ThoughtState::thinking, .start_token = 7, .end_tokens = {8}, .budget = 5};
+        drawing.thinking = Thinking{.marks = &marks, .begin = ThoughtState::thinking, .start_tokens = {7}, .end_tokens = {8}, .budget = 5};
     request.drawing = shared(std::move(drawing));
 }
 

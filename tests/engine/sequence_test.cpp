@@ -55,7 +55,7 @@ TEST(Sequence, ShowsASpecialTokenAfterTheUnfinishedCharacterBeforeIt) {
     const TokenId mark = *tokenizer.find("<|endoftext|>");
     const TokenId begun = tokenizer.encode("ꙮ", false)->front();
     ASSERT_FALSE(schema::is_valid_utf8(tokenizer.token_bytes(begun)));
-    Request request{.id = 1, .prompt = {1}, .drawing = shared({.shown_tokens = {mark}})};
+    Request request{.id = 1, .prompt = {1}, .drawing = shared({.shown_tokens = {{.token = mark, .text = "<|endoftext|>"}}})};
     request.max_tokens = 3;
     Sequence sequence(std::move(request), 0, {}, tokenizer);
     for (const TokenId token : {begun, mark, tokenizer.encode("a", false)->front()}) sequence.accept({.token = token, .logprob = 0.0F});

@@ -106,7 +106,7 @@ private:
     void think(Drawing& drawing) {
         static constexpr ThoughtMarks marks{.start = "(", .end = ")"};
         if (drawing.allowed.empty()) drawing.allowed.assign(static_cast<std::size_t>(config_.vocabulary + 31) / 32, ~0U);
-        drawing.thinking = Thinking{.marks = &marks, .begin = ThoughtState::thinking, .start_token = 7, .end_tokens = {8}, .budget = 7};
+        drawing.thinking = Thinking{.marks = &marks, .begin = ThoughtState::thinking, .start_tokens = {7}, .end_tokens = {8}, .budget = 7};
     }
 
     const ModelConfig config_;

@@ -16,11 +16,12 @@
 namespace lorry::tests {
 
 struct HashEngine {
-    HashEngine(std::int64_t steps_queued, std::int64_t blocks, std::int64_t positions_max, const engine::EngineOptions& engine_options)
+    HashEngine(std::int64_t steps_queued, std::int64_t blocks, std::int64_t positions_max, const engine::EngineOptions& engine_options,
+               const engine::Tokenizer& tokenizer = gpt2_tokenizer())
         : backend(make_hash_backend(steps_queued)), options(engine_options) {
         options.kv_bytes = static_cast<std::size_t>(blocks * hash_block_size);
         model = make_hash_model(positions_max, options.step_rows_max, options.sample_rows_max());
-        engine = std::make_unique<engine::Engine>(*model, *backend, gpt2_tokenizer(), options);
+        engine = std::make_unique<engine::Engine>(*model, *backend, tokenizer, options);
     }
 
     // Runs until all requests are done.

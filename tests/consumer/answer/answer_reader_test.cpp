@@ -91,7 +91,7 @@ TEST(AnswerReader, CallsOfEachFormatAreFoundAndWhatDoesNotParseStaysContent) {
         {"pythonic", "[add(a=[1,", "|[add(a=[1,|"},
         {"none", "<tool_call>{\"name\":\"add\"}</tool_call>", "|<tool_call>{\"name\":\"add\"}</tool_call>|"},
     };
-    std::set<std::string> seen{"none"};
+    std::set<std::string> seen{"none", "harmony"};  // of messages: harmony_answer_test.cpp
     for (const Vector& vector : vectors) {
         seen.insert(vector.format);
         expect_read(plan_of(vector.format), vector.text, vector.expected);
@@ -139,6 +139,7 @@ TEST(AnswerFormats, ATemplateShowsItsFormat) {
         {"{{ '[TOOL_CALLS]' }}", "mistral"},
         {"[TOOL_CALLS]' + name + '[ARGS]", "mistral_args"},
         {"<|tool|>{{ tools }}<|/tool|>", "phi4_mini_json"},
+        {"{{ '<|start|>assistant to=functions.' + name + '<|channel|>commentary json<|message|>' }}", "harmony"},
         {"{{ messages[0].content }}", ""}};
     for (const auto& [text, name] : calls) {
         const CallFormat* format = call_format_of("auto", text);
@@ -146,6 +147,8 @@ TEST(AnswerFormats, ATemplateShowsItsFormat) {
         EXPECT_EQ(call_format_of("none", text), nullptr);
     }
     EXPECT_EQ(thought_format_of("auto", "content.split('</think>')[-1]")->name, "think");
+    EXPECT_EQ(thought_format_of("auto", "'<|channel|>analysis<|message|>' + message.thinking + '<|end|>'")->name, "harmony");
+    EXPECT_EQ(thought_format_of("auto", "'<|user|>' + message.content + '<|end|>'"), nullptr);
     EXPECT_EQ(thought_format_of("auto", "no thoughts"), nullptr);
     EXPECT_EQ(thought_format_of("granite", "")->marks.end, "Here is my response:");
 }

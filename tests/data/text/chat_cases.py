@@ -50,6 +50,33 @@ VALUES = {
     "people": [{"name": "Ada", "age": 36}, {"name": "Bo", "age": 25}, {"name": "Cy", "age": 0}],
 }
 
+# Functions with each kind of type that harmony.jinja writes.
+SHAPES = {
+    "type": "function",
+    "function": {
+        "name": "shapes",
+        "description": "Draws \"shapes\".",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "kind": {"type": "string", "enum": ["disc", "square"], "description": "Which", "default": "disc"},
+                "label": {"type": "string", "nullable": True},
+                "size": {"type": ["number", "string"]},
+                "points": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}, "default": [[0, 1]]},
+                "many": {"type": "array", "items": {"type": "object", "properties": {"first_name": {"type": "string"}, "last_name": {"type": "string"}}}},
+                "loose": {"type": "array"},
+                "either": {"oneOf": [{"type": "string", "default": "é"}, {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}]},
+                "nested": {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {}}, "required": ["b"]},
+                "free": {"type": "object"},
+            },
+            "required": ["kind", "points"],
+        },
+    },
+}
+DEVELOPER = {"role": "developer", "content": "Answer in French."}
+THOUGHTFUL_CALL = {**CALL, "reasoning": "I must look."}
+TODAY = {"date": "2026-11-27"}
+
 
 def case(name, template, messages, **rest):
     return {"name": name, "template": template, "messages": messages, **rest}
@@ -79,6 +106,16 @@ CASES = [
     case("system", "chatml", [SYSTEM, HELLO], add_generation_prompt=False),
     case("content in parts", "chatml", [PARTS, ANSWER]),
     case("generation blocks", "generation", [HELLO, ANSWER]),
+    case("plain", "harmony", [HELLO, ANSWER, THANKS], extra=TODAY),
+    case("system and effort", "harmony", [SYSTEM, HELLO], extra={**TODAY, "reasoning_effort": "high"}),
+    case("developer", "harmony", [DEVELOPER, HELLO], extra=TODAY),
+    case("tools", "harmony", [SYSTEM, HELLO], tools=[WEATHER, CLOCK, SHAPES], extra=TODAY),
+    case("a call with its thought", "harmony", [HELLO, THOUGHTFUL_CALL, RESULT], tools=[WEATHER], extra=TODAY),
+    case("a call before an answer", "harmony", [HELLO, THOUGHTFUL_CALL, RESULT, REASONED, THANKS], tools=[WEATHER], extra=TODAY),
+    case("a call with content and a thought", "harmony", [HELLO, {**THOUGHTFUL_CALL, "content": "First"}], extra=TODAY),
+    case("a result without a call", "harmony", [HELLO, RESULT], extra=TODAY),
+    case("no prompt for an answer", "harmony", [HELLO, REASONED], extra=TODAY, add_generation_prompt=False),
+    case("built-in tools", "harmony", [HELLO], extra={**TODAY, "builtin_tools": ["browser", "python"]}),
     case("values", "python_values", [VALUES], extra={"extra_word": "word", "eos_token": "<end>"}),
     case("reasoning under all names", "message_keys", [{"role": "assistant", "thinking": "t", "content": "c", "reasoning_content": None}]),
 ]

@@ -1,0 +1,107 @@
+// Divides messages with several calls.
+#include "consumer/answer/harmony_history.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "schema/json.h"
+
+namespace lorry::consumer {
+namespace {
+
+using schema::Json;
+
+// In the order in which templates are given them (engine/text/chat_template.h).
+constexpr std::array<std::string_view, 3> reasoning_names = {"reasoning_content", "thinking", "reasoning"};
+
+std::string text_of_content(const Json& message) {
+    const Json* content = message.find("content");
+    if (content == nullptr) return {};
+    if (const auto* text = content->as_string()) return *text;
+    std::string joined;
+    if (const auto* parts = content->as_array()) {
+        for (const Json& part : *parts) joined += (joined.empty() ? "" : "\n") + *part.find("text")->as_string();
+    }
+    return joined;
+}
+
+std::string reasoning_of(const Json& message) {
+    for (const std::string_view name : reasoning_names) {
+        const Json* value = message.find(name);
+        if (value != nullptr && value->is_string()) return *value->as_string();
+    }
+    return {};
+}
+
+// Without what a message says, beside its calls.
+Json wordless(const Json& message) {
+    Json left = Json(Json::Object());
+    for (const auto& [name, value] : *message.as_object()) {
+        if (name != "content" && std::ranges::find(reasoning_names, name) == reasoning_names.end()) left.set(name, value);
+    }
+    return left;
+}
+
+Json with_content_as_reasoning(const Json& message) {
+    const std::string content = text_of_content(message);
+    const std::string reasoning = reasoning_of(message);
+    if (content.empty() || reasoning.empty()) return message;
+    Json joined = wordless(message);
+    joined.set("reasoning", reasoning + "\n" + content);
+    return joined;
+}
+
+bool has_role(const Json& message, std::string_view role) { return *message.find("role")->as_string() == role; }
+
+// Whether the result is that of the call: by its id, or by its place if it has none.
+bool is_result_of(const Json& call, std::size_t place, const Json& result, std::size_t result_place) {
+    const Json* id = result.find("tool_call_id");
+    if (id == nullptr || !id->is_string()) return place == result_place;
+    const Json* call_id = call.find("id");
+    return call_id != nullptr && call_id->is_string() && *call_id->as_string() == *id->as_string();
+}
+
+// results: of the message's calls, and perhaps others, which come last.
+void add_divided(const Json& message, std::vector<Json> results, Json::Array& out) {
+    const Json::Array& calls = *message.find("tool_calls")->as_array();
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        Json one = i == 0 ? message : wordless(message);
+        one.set("tool_calls", Json::array({calls[i]}));
+        out.push_back(std::move(one));
+        for (std::size_t place = 0; place < results.size(); ++place) {
+            if (results[place].is_null() || !is_result_of(calls[i], i, results[place], place)) continue;
+            out.push_back(std::move(results[place]));
+            results[place] = Json();
+        }
+    }
+    for (Json& result : results) {
+        if (!result.is_null()) out.push_back(std::move(result));
+    }
+}
+
+}  // namespace
+
+bool shows_one_call(std::string_view chat_template) { return chat_template.find("tool_calls[0]") != std::string_view::npos; }
+
+std::string with_one_call_each(const std::string& messages) {
+    const auto read = Json::parse(messages);
+    // Arguments of calls, which were texts, may be nested more deeply here than a text may be.
+    if (!read) return messages;
+    const Json::Array& list = *read->as_array();
+    Json::Array out;
+    for (auto next = list.begin(); next != list.end();) {
+        const Json message = *next++;
+        const Json* calls = message.find("tool_calls");
+        if (!has_role(message, "assistant") || calls == nullptr || !calls->is_array() || calls->as_array()->empty()) {
+            out.push_back(message);
+            continue;
+        }
+        const auto end = std::find_if_not(next, list.end(), [](const Json& one) { return has_role(one, "tool"); });
+        add_divided(with_content_as_reasoning(message), {next, end}, out);
+        next = end;
+    }
+    return Json(std::move(out)).dump();
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,17 @@
+// Earlier messages of a chat, in the form that GPT-OSS's own chat template takes. Used by answer_planner.h. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lorry::consumer {
+
+// Whether the template shows the first call of a message only, as GPT-OSS's does: a message of harmony has one. It then refuses a message
+// with a call that has content and reasoning, too.
+bool shows_one_call(std::string_view chat_template);
+
+// messages: JSON, as the codec wrote them. A message with several calls becomes one for each, with the results of the call after it;
+// content beside a call and its reasoning becomes the end of the reasoning, where the template puts it if it stands alone.
+std::string with_one_call_each(const std::string& messages);
+
+}  // namespace lorry::consumer
