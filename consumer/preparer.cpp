@@ -36,6 +36,12 @@ std::int64_t entry_bytes(std::int64_t top) {
     return static_cast<std::int64_t>(sizeof(engine::TokenLogprobs)) + top * static_cast<std::int64_t>(sizeof(kernels::TokenLogprob));
 }
 
+// How many alternatives beside each prompt token its job asks for, in an echo or in prompt_logprobs; nullopt: prompts are not scored.
+std::optional<std::int32_t> score_top_of(const schema::Job& job) {
+    const auto of_echo = job.echo ? job.sampling.logprobs : std::nullopt;
+    return std::max(of_echo, job.prompt_logprobs);  // nullopt is less than any number
+}
+
 JobError error_of_structure(const schema::Structure& structure, const std::string& why) {
     return error_at(ErrorCode::invalid_structure, structure.field, fmt::format("field '{}' cannot be used: {}", structure.field, why));
 }
@@ -187,14 +193,18 @@ JobWeight Preparer::weight_of_drawing(const schema::Job& job, const Prompt& prom
     const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
     const std::int64_t drawn = max_tokens_of(job, tokens);
     JobWeight weight{.requests = job.n, .rows = tokens, .tokens = job.n * (tokens + drawn)};
-    std::int64_t repeated = job.echo ? static_cast<std::int64_t>(prompt.text.size()) : 0;  // bytes of each choice of the reply
+    std::int64_t repeated = job.echo ? job.n * static_cast<std::int64_t>(prompt.text.size()) : 0;  // bytes of the reply
     if (job.sampling.logprobs) {
         const std::int64_t top = *job.sampling.logprobs;
         weight.bytes += job.n * drawn * entry_bytes(top);
-        if (job.echo) weight.bytes += tokens * entry_bytes(top);
-        if (job.echo) repeated += tokens * (1 + top) * reply_logprob_bytes;
+        if (job.echo) repeated += job.n * tokens * (1 + top) * reply_logprob_bytes;
     }
-    weight.bytes += job.n * repeated * reply_memory_factor;
+    if (const auto top = score_top_of(job)) weight.bytes += tokens * entry_bytes(*top);
+    if (job.prompt_logprobs) {
+        const bool each = schema::row_of(job.endpoint).generation->shape == schema::TextShape::text;  // choice has the list
+        repeated += (each ? job.n : 1) * tokens * (1 + *job.prompt_logprobs) * reply_prompt_logprob_bytes;
+    }
+    weight.bytes += repeated * reply_memory_factor;
     // The mask of what may be drawn, of the job and of each sequence.
     if (job.sampling.allowed_token_ids || !job.sampling.bad_words.empty()) weight.bytes += (1 + job.n) * config_.vocabulary / 8;
     return weight;
@@ -445,9 +455,10 @@ void Preparer::add_generation(PreparedJob& prepared, Request request, std::int32
     request.max_tokens = max_tokens_of(job, tokens);
     request.tokens_allowed = tokens_allowed(job).value_or(std::numeric_limits<std::int32_t>::max());
     request.stream = job.stream;
-    if (job.echo && job.sampling.logprobs) {
+    if (const auto top = score_top_of(job)) {
         request.score_begin = 0;
-        request.score_top = *job.sampling.logprobs;
+        request.score_top = *top;
+        request.score_ranks = job.prompt_logprobs.has_value();
     }
     const engine::RequestId leader = request.id;
     for (std::int32_t sample = 0; sample < job.n; ++sample) {

@@ -58,6 +58,30 @@ Json chat_logprobs(const engine::Tokenizer& tokenizer, std::span<const TokenLogp
     return Json::object({{"content", std::move(content)}});
 }
 
+std::span<const kernels::TokenLogprob> first_of(std::span<const kernels::TokenLogprob> top, std::int64_t count) {
+    return top.first(std::min(top.size(), static_cast<std::size_t>(count)));
+}
+
+// As vLLM: for each token of a prompt but the first an object that has the token itself and the likeliest `top` by their ids.
+Json prompt_logprobs(const engine::Tokenizer& tokenizer, std::span<const TokenLogprobs> scores, std::int32_t top) {
+    const auto entry = [&](engine::TokenId token, float logprob, std::int64_t rank) {
+        return Json::Member(
+            std::to_string(token),
+            Json::object({{"logprob", finite(logprob)}, {"rank", rank}, {"decoded_token", tokenizer.decode(std::span(&token, 1), false)}}));
+    };
+    Json::Array list{Json()};
+    for (const TokenLogprobs& score : scores) {
+        Json::Object one{entry(score.token, score.logprob, score.rank)};
+        std::int64_t rank = 0;
+        for (const auto& [token, logprob] : first_of(score.top, top)) {
+            ++rank;
+            if (token != score.token) one.push_back(entry(token, logprob, rank));
+        }
+        list.emplace_back(std::move(one));
+    }
+    return list;
+}
+
 // The offsets at which the tokens of an echoed prompt begin in its text, in characters.
 class PromptOffsets {
 public:
@@ -94,16 +118,16 @@ class TextLogprobs {
 public:
     explicit TextLogprobs(const engine::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-    // An echoed prompt. Its first token has no predecessor, and thus no log-probability.
-    void add_prompt(std::string_view text, engine::TokenId first, std::span<const TokenLogprobs> scores) {
+    // An echoed prompt. Its first token has no predecessor, and thus no log-probability. top: how many alternatives are shown at most.
+    void add_prompt(std::string_view text, engine::TokenId first, std::span<const TokenLogprobs> scores, std::int64_t top) {
         PromptOffsets offsets(tokenizer_, text);
         add(first, Json(), Json(), offsets.next(first));
-        for (const TokenLogprobs& score : scores) add(score, offsets.next(score.token));
+        for (const TokenLogprobs& score : scores) add(score, first_of(score.top, top), offsets.next(score.token));
     }
     // echo: the prompt at the start of the returned text, or empty.
     void add_drawn(std::string_view echo, std::span<const TokenLogprobs> entries) {
         const std::int64_t begin = schema::count_characters(echo);
-        for (const TokenLogprobs& entry : entries) add(entry, begin + entry.text_begin);
+        for (const TokenLogprobs& entry : entries) add(entry, entry.top, begin + entry.text_begin);
     }
     Json take() {
         return Json::object({{"tokens", std::move(tokens_)},
@@ -113,9 +137,9 @@ public:
     }
 
 private:
-    void add(const TokenLogprobs& entry, std::int64_t offset) {
+    void add(const TokenLogprobs& entry, std::span<const kernels::TokenLogprob> alternatives, std::int64_t offset) {
         Json top = Json::Object();
-        for (const auto& alternative : entry.top) {
+        for (const auto& alternative : alternatives) {
             top.set(printable(tokenizer_.token_bytes(alternative.token)), finite(alternative.logprob));
         }
         add(entry.token, finite(entry.logprob), std::move(top), offset);
@@ -177,14 +201,16 @@ Json text_choice(const ReplyContext& context, const ReplyPlan& plan, const Resul
     Json logprobs;
     if (plan.job.sampling.logprobs) {
         TextLogprobs lists(context.tokenizer);
-        if (plan.job.echo) lists.add_prompt(echo.text, echo.first, first.scores);
+        if (plan.job.echo) lists.add_prompt(echo.text, echo.first, first.scores, *plan.job.sampling.logprobs);
         lists.add_drawn(echo.text, result.logprobs);
         logprobs = lists.take();
     }
-    return Json::object({{"index", place.prompt * plan.job.n + place.sample},
-                         {"text", echo.text + result.text},
-                         {"logprobs", std::move(logprobs)},
-                         {"finish_reason", name_of(result.finish)}});
+    Json choice = Json::object({{"index", place.prompt * plan.job.n + place.sample},
+                                {"text", echo.text + result.text},
+                                {"logprobs", std::move(logprobs)},
+                                {"finish_reason", name_of(result.finish)}});
+    if (const auto top = plan.job.prompt_logprobs) choice.set("prompt_logprobs", prompt_logprobs(context.tokenizer, first.scores, *top));
+    return choice;
 }
 
 // Summed log-probability of each choice of one prompt.
@@ -237,6 +263,11 @@ schema::Usage usage_of(const ReplyPlan& plan, std::span<const Result> results) {
     return usage;
 }
 
+bool is_chat(const schema::Job& job) {
+    const auto generation = schema::row_of(job.endpoint).generation;
+    return generation && generation->shape == TextShape::message;
+}
+
 schema::GenerationRow generation_of(const schema::EndpointRow& endpoint) {
     CHECK(endpoint.generation, "the codec takes no stream where nothing is drawn");
     return *endpoint.generation;
@@ -282,26 +313,34 @@ Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<c
     reply.body.set("system_fingerprint", context.system_fingerprint);
     reply.body.set(std::string(endpoint.list_key), std::move(parts));
     reply.body.set("usage", schema::encode_usage(reply.usage));
+    if (job.prompt_logprobs && is_chat(job)) {  // one prompt, so one list for all choices
+        reply.body.set("prompt_logprobs", prompt_logprobs(context.tokenizer, results.front().scores, *job.prompt_logprobs));
+    }
     return reply;
 }
 
 std::int64_t reply_bytes_of(const ReplyPlan& plan, std::span<const Result> results) {
     if (pooling_of(plan.work)) return reply_choice_bytes + pooled_bytes_of(plan, results);
-    const auto generation = schema::row_of(plan.job.endpoint).generation;
-    const bool is_chat = generation && generation->shape == TextShape::message;
-    const auto logprobs = [&](std::span<const TokenLogprobs> entries) {
-        const std::int64_t one = is_chat ? reply_chat_logprob_bytes : reply_logprob_bytes;
+    const schema::Job& job = plan.job;
+    // How many log-probabilities are shown, with at most so many alternatives for each token.
+    const auto shown = [](std::span<const TokenLogprobs> entries, std::int64_t top) {
         std::int64_t count = 0;
-        for (const TokenLogprobs& entry : entries) count += 1 + std::ssize(entry.top);
-        return count * one;
+        for (const TokenLogprobs& entry : entries) count += 1 + std::min(std::ssize(entry.top), top);
+        return count;
     };
+    const std::int64_t top = job.sampling.logprobs.value_or(0);
+    const std::int64_t drawn_bytes = is_chat(job) ? reply_chat_logprob_bytes : reply_logprob_bytes;
     std::int64_t bytes = reply_choice_bytes;
     for (std::size_t i = 0, first = 0; i < results.size(); ++i) {
         const RequestPlace& place = plan.places[i];
         if (place.sample == 0) first = i;
-        bytes += reply_choice_bytes + std::ssize(results[i].text) + logprobs(results[i].logprobs);
+        bytes += reply_choice_bytes + std::ssize(results[i].text) + shown(results[i].logprobs, top) * drawn_bytes;
         bytes += std::ssize(results[i].final_targets) * 2 * reply_logprob_bytes;  // probabilities as well
-        if (plan.job.echo) bytes += std::ssize(plan.echo[static_cast<std::size_t>(place.prompt)].text) + logprobs(results[first].scores);
+        const std::vector<TokenLogprobs>& scores = results[first].scores;
+        if (job.echo) bytes += std::ssize(plan.echo[static_cast<std::size_t>(place.prompt)].text);
+        if (job.echo && job.sampling.logprobs) bytes += shown(scores, top) * reply_logprob_bytes;
+        const bool has_list = job.prompt_logprobs && (i == 0 || !is_chat(job));
+        if (has_list) bytes += shown(scores, *job.prompt_logprobs) * reply_prompt_logprob_bytes;
     }
     return bytes;
 }
@@ -324,6 +363,7 @@ StreamHead stream_head_of(const ReplyPlan& plan) {
                     .custom_id = job.custom_id,
                     .model = job.model,
                     .echo = {},
+                    .echo_top = job.sampling.logprobs.value_or(0),
                     .samples = job.n,
                     .wants_usage = job.stream_usage,
                     .answer = plan.answer,
@@ -359,7 +399,7 @@ void ChunkWriter::open(std::int32_t choice, std::vector<schema::Chunk>& chunks) 
             Json logprobs;
             if (const auto scored = scored_.find(prompt); scored != scored_.end()) {
                 TextLogprobs lists(context_.tokenizer);
-                lists.add_prompt(head_.echo[prompt], scored->second.first, scored->second.scores);
+                lists.add_prompt(head_.echo[prompt], scored->second.first, scored->second.scores, head_.echo_top);
                 logprobs = lists.take();
             }
             chunks.push_back(wrap(choice_chunk(choice, {"text", head_.echo[prompt]}, std::move(logprobs), Json())));

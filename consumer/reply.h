@@ -44,6 +44,7 @@ struct StreamHead {
     std::string custom_id;
     std::string model;              // as asked for
     std::vector<std::string> echo;  // the texts of its prompts, if it asked for them: a choice's text starts with its prompt then
+    std::int32_t echo_top = 0;      // alternatives of each of their tokens, if they are scored
     std::int32_t samples = 1;
     bool wants_usage = false;
     AnswerPlan answer;  // of a chat

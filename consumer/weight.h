@@ -24,15 +24,16 @@ struct JobWeight {
 };
 
 // Estimates for a weight's bytes.
-inline constexpr std::int64_t request_bytes = 2'048;          // what a request takes besides its tokens
-inline constexpr std::int64_t token_bytes = 16;               // in the request, its sequence, its result and the prefix index
-inline constexpr std::int64_t record_bytes_factor = 4;        // a job's text: the record, its fields, its prompts
-inline constexpr std::int64_t answer_growth_bytes = 250'000;  // of what one answer knows of its grammar, from its begin to its end
-inline constexpr std::int64_t fill_token_bytes = 6;           // one token of a text that is repeated with a filled mask
-inline constexpr std::int64_t reply_memory_factor = 10;       // JSON values, and then their text
-inline constexpr std::int64_t reply_logprob_bytes = 24;       // one log-probability in a reply of /v1/completions
-inline constexpr std::int64_t reply_chat_logprob_bytes = 64;  // and of /v1/chat/completions
-inline constexpr std::int64_t reply_choice_bytes = 100;       // what a choice of a reply takes besides text and log-probabilities
+inline constexpr std::int64_t request_bytes = 2'048;            // what a request takes besides its tokens
+inline constexpr std::int64_t token_bytes = 16;                 // in the request, its sequence, its result and the prefix index
+inline constexpr std::int64_t record_bytes_factor = 4;          // a job's text: the record, its fields, its prompts
+inline constexpr std::int64_t answer_growth_bytes = 250'000;    // of what one answer knows of its grammar, from its begin to its end
+inline constexpr std::int64_t fill_token_bytes = 6;             // one token of a text that is repeated with a filled mask
+inline constexpr std::int64_t reply_memory_factor = 10;         // JSON values, and then their text
+inline constexpr std::int64_t reply_logprob_bytes = 24;         // one log-probability in a reply of /v1/completions
+inline constexpr std::int64_t reply_chat_logprob_bytes = 64;    // and of /v1/chat/completions
+inline constexpr std::int64_t reply_prompt_logprob_bytes = 80;  // and of prompt_logprobs, with rank and text
+inline constexpr std::int64_t reply_choice_bytes = 100;         // what a choice of a reply takes besides text and log-probabilities
 
 // What jobs in flight may take. Every limit for one job follows from what all may take together.
 struct InFlightLimits {

@@ -135,7 +135,8 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
             sampled_.push_back(static_cast<std::int32_t>(row_begin + position - begin));
             sample_rows_.push_back({.draw = false,
                                     .top_logprobs = request.score_top,
-                                    .targets = std::span(sequence.tokens).subspan(static_cast<std::size_t>(position) + 1, 1)});
+                                    .targets = std::span(sequence.tokens).subspan(static_cast<std::size_t>(position) + 1, 1),
+                                    .want_ranks = request.score_ranks});
             ++entry.score_rows;
         }
     }
@@ -309,7 +310,8 @@ void Batch::hand_scores(const BatchEntry& entry) const {
             continue;
         }
         const std::size_t next = static_cast<std::size_t>(*sequence.request().score_begin) + sequence.result.scores.size() + 1;
-        sequence.result.scores.push_back({sequence.tokens[next], scored.targets.front(), scored.top});
+        sequence.result.scores.push_back({.token = sequence.tokens[next], .logprob = scored.targets.front(), .top = scored.top});
+        if (sequence.request().score_ranks) sequence.result.scores.back().rank = scored.ranks.front();
     }
     if (entry.final_row && sequence.output().empty() && !sequence.request().final_targets.empty()) {
         sequence.result.final_targets = result(entry.final_sample_row()).targets;

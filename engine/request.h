@@ -92,6 +92,7 @@ struct Request {
     // If set, the result has the log-probability of prompt[i], given the tokens before it, for every i > score_begin (echo, choices).
     std::optional<std::int64_t> score_begin;
     std::int32_t score_top = 0;  // how many alternatives for each
+    bool score_ranks = false;    // and the rank of each
     // The result has the log-probability of each of these tokens as the next one after the prompt.
     std::vector<TokenId> final_targets;
 
@@ -106,6 +107,7 @@ struct TokenLogprobs {
     float logprob = 0.0F;
     std::vector<kernels::TokenLogprob> top;
     std::int64_t text_begin = 0;  // drawn tokens: characters (code points) of Result::text before this token's text
+    std::int32_t rank = 0;        // prompt tokens, with score_ranks: as kernels::SampleResult::ranks
 };
 
 enum class FinishReason : std::uint8_t { stop, length };

@@ -292,6 +292,7 @@ struct SampleRow {
     bool want_logprob = false;   // of the drawn token
     std::int32_t top_logprobs = 0;
     std::span<const TokenId> targets{};  // tokens whose log-probability is always wanted
+    bool want_ranks = false;             // of the targets
 
     bool has_output_penalty() const { return presence_penalty != 0.0F || frequency_penalty != 0.0F; }
     bool has_repetition_penalty() const { return repetition_penalty != 1.0F; }
@@ -309,6 +310,8 @@ struct SampleResult {
     float logprob = 0.0F;           // valid if want_logprob
     std::vector<TokenLogprob> top;  // top_logprobs entries, descending, lower id first among equals
     std::vector<float> targets;     // as SampleRow::targets
+    // [targets] each one's place among all tokens in the order of `top`, from 1; empty unless want_ranks.
+    std::vector<std::int32_t> ranks;
 };
 
 struct SampleArgs {

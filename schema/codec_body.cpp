@@ -24,6 +24,7 @@ constexpr WordLimits stop_limits{.words = 16, .bytes = 1024, .all_bytes = 16 * 1
 constexpr WordLimits bad_word_limits{.words = 1024, .bytes = 1024, .all_bytes = 16 * 1024};
 constexpr std::size_t stop_ids_max = 1024;
 constexpr std::int64_t fills_max = 100;
+constexpr std::int64_t logprobs_max = 20;  // alternatives
 
 // The job being read, and the fields whose meaning depends on other fields.
 struct Draft {
@@ -299,8 +300,10 @@ constexpr Field fields[] = {
         return store(d.structured_outputs, read_structured_outputs(v)); }}},
 
     {"logprobs", chat, Flag{[](Draft& d, bool v) { d.wants_logprobs = v; }}},
-    {"top_logprobs", chat, Integer{0, 20, [](Draft& d, std::int64_t v) { d.top_logprobs = static_cast<std::int32_t>(v); }}},
-    {"logprobs", text, Integer{0, 20, [](Draft& d, std::int64_t v) { d.logprobs = static_cast<std::int32_t>(v); }}},
+    {"top_logprobs", chat, Integer{0, logprobs_max, [](Draft& d, std::int64_t v) { d.top_logprobs = static_cast<std::int32_t>(v); }}},
+    {"logprobs", text, Integer{0, logprobs_max, [](Draft& d, std::int64_t v) { d.logprobs = static_cast<std::int32_t>(v); }}},
+    {"prompt_logprobs", generate, Integer{0, logprobs_max, [](Draft& d, std::int64_t v) {
+        d.job.prompt_logprobs = static_cast<std::int32_t>(v); }}},
     {"stream", generate, Flag{[](Draft& d, bool v) { d.job.stream = v; }}},
     {"stream_options", generate, Custom{read_stream_options}},
     {"priority", all, Integer{-int32_max, int32_max, [](Draft& d, std::int64_t v) { d.job.priority = static_cast<std::int32_t>(v); }}},
@@ -334,7 +337,6 @@ constexpr Field fields[] = {
     {"documents", chat, Fixed{nullptr}},
     {"add_special_tokens", all & ~generate, Fixed{nullptr}},
     {"truncate_prompt_tokens", all & ~truncate & ~generate, Fixed{nullptr}},
-    {"prompt_logprobs", generate, Fixed{nullptr}},
     {"logits_processors", generate, Fixed{nullptr}},
     {"length_penalty", generate, Fixed{nullptr}},
 };
@@ -417,10 +419,11 @@ FieldError finish_sampling(Draft& draft) {
                                                  *draft.max_tokens, *draft.max_completion_tokens));
     }
     job.sampling.max_tokens = draft.max_completion_tokens ? draft.max_completion_tokens : draft.max_tokens;
-    // With echo, zero new tokens asks for the log-probabilities of the prompt itself.
-    if (job.sampling.max_tokens == 0 && !job.echo) {
-        return invalid("max_tokens", fmt::format("field 'max_tokens' is 0; allowed is 1 or more, or 0 on {} with echo",
-                                                 row_of(Endpoint::completions).url));
+    // Zero new tokens asks for the log-probabilities of the prompt itself.
+    if (job.sampling.max_tokens == 0 && !job.echo && !job.prompt_logprobs) {
+        return invalid("max_tokens",
+                       fmt::format("field 'max_tokens' is 0; allowed is 1 or more, or 0 with 'prompt_logprobs' or, on {}, 'echo'",
+                                   row_of(Endpoint::completions).url));
     }
     const std::int64_t most =
         job.sampling.max_tokens.value_or(max_tokens_default(job.endpoint).value_or(static_cast<std::int32_t>(int32_max)));
@@ -435,6 +438,9 @@ FieldError finish_sampling(Draft& draft) {
         return invalid("top_logprobs", "field 'top_logprobs' needs 'logprobs': true; give both or none");
     }
     job.sampling.logprobs = draft.wants_logprobs ? std::optional(draft.top_logprobs.value_or(0)) : draft.logprobs;
+    if (job.prompt_logprobs && job.stream) {
+        return unsupported("prompt_logprobs", "field 'prompt_logprobs' is not supported with 'stream': true; leave one of them out");
+    }
     if (draft.has_stream_options && !job.stream) {
         return invalid("stream_options", "field 'stream_options' needs 'stream': true; give both or none");
     }

@@ -169,6 +169,7 @@ struct Job {
     std::int32_t priority = 0;  // lower runs first, as vLLM
     std::string cache_salt;     // jobs of different salts share no prefixes; empty: none
     bool echo = false;
+    std::optional<std::int32_t> prompt_logprobs;  // how many alternatives beside each prompt token; nullopt: none are in the result
     bool stream = false;
     bool stream_usage = false;  // stream_options.include_usage
 

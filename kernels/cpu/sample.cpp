@@ -20,6 +20,15 @@ std::size_t index(TokenId token) { return static_cast<std::size_t>(token); }
 // By descending weight, then by ascending id.
 constexpr auto before = [](const auto& a, const auto& b) { return a.weight != b.weight ? a.weight > b.weight : a.token < b.token; };
 
+// 1 + how many tokens come before this one by descending logit, then by ascending id.
+std::int32_t rank_of(TokenId token, std::span<const float> logits) {
+    const float own = logits[index(token)];
+    std::int32_t ahead = 0;
+    for (const float other : logits.first(index(token))) ahead += other >= own ? 1 : 0;
+    for (const float other : logits.subspan(index(token) + 1)) ahead += other > own ? 1 : 0;
+    return ahead + 1;
+}
+
 template <class Candidates>
 double mass_of(const Candidates& candidates) {
     double mass = 0.0;
@@ -90,6 +99,7 @@ void Sampler::log_probabilities(const float* logits, std::int64_t vocabulary, co
                                 Scratch& scratch) const {
     result.top.clear();
     result.targets.clear();
+    result.ranks.clear();
     const bool drawn = row.draw && row.want_logprob;
     if (!drawn && row.top_logprobs <= 0 && row.targets.empty()) return;
     const float largest = kernels_.largest(logits, vocabulary).value;
@@ -100,6 +110,10 @@ void Sampler::log_probabilities(const float* logits, std::int64_t vocabulary, co
     const auto logprob = [&](TokenId token) { return static_cast<float>(static_cast<double>(logits[token]) - log_sum); };
     if (drawn) result.logprob = logprob(result.token);
     for (const TokenId token : row.targets) result.targets.push_back(logprob(token));
+    if (row.want_ranks) {
+        const std::span<const float> all(logits, static_cast<std::size_t>(vocabulary));
+        for (const TokenId token : row.targets) result.ranks.push_back(rank_of(token, all));
+    }
     if (row.top_logprobs > 0) top_tokens(logits, vocabulary, largest, log_sum, row.top_logprobs, result, scratch);
 }
 

@@ -125,10 +125,11 @@ private:
         std::int64_t lora_places = 0;
         std::int64_t loras = 0;  // low-rank updates launched so far
 
-        // The results, top tokens and targets of sampling, in one piece of memory, so that one copy reads them back.
+        // The results, top tokens, targets and their ranks of sampling, in one piece of memory, so that one copy reads them back.
         std::vector<DrawTable> draws;
         std::size_t tops_begin = 0;     // bytes
         std::size_t targets_begin = 0;  // bytes
+        std::size_t ranks_begin = 0;    // bytes
         Scratch on_device;
         PinnedScratch on_host;
         std::span<SampleResult> results;

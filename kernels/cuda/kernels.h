@@ -260,6 +260,7 @@ struct DrawTable {
     std::int32_t allowed_words = 0;  // 0: every token may be drawn
     std::int32_t target_begin = 0;
     std::int32_t target_count = 0;
+    std::int32_t ranks = 0;  // of the targets are wanted
     std::int32_t top_begin = 0;
     std::int32_t top_count = 0;
     std::int32_t logprobs = 0;  // any log-probability is wanted
@@ -284,6 +285,7 @@ struct SampleTask {
     DrawResult* results = nullptr;
     TokenLogprob* tops = nullptr;
     float* target_logprobs = nullptr;
+    std::int32_t* target_ranks = nullptr;
 };
 void run_sample(const SampleTask& task, cudaStream_t stream);
 

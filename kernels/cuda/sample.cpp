@@ -50,6 +50,7 @@ std::int64_t CudaBackend::list_draws(const SampleArgs& args, Step& sampled) {
                          .allowed_words = int_of(std::ssize(mask)),
                          .target_begin = int_of(std::ssize(targets)),
                          .target_count = int_of(std::ssize(row.targets)),
+                         .ranks = row.want_ranks ? 1 : 0,
                          .top_begin = int_of(tops),
                          .top_count = int_of(top_count),
                          .logprobs = (row.draw && row.want_logprob) || top_count > 0 || !row.targets.empty() ? 1 : 0});
@@ -73,7 +74,8 @@ void CudaBackend::execute(const SampleArgs& args) {
     const std::size_t rows = args.rows.size();
     sampled.tops_begin = rows * sizeof(DrawResult);
     sampled.targets_begin = sampled.tops_begin + static_cast<std::size_t>(tops) * sizeof(TokenLogprob);
-    const std::size_t bytes = sampled.targets_begin + targets.size() * sizeof(float);
+    sampled.ranks_begin = sampled.targets_begin + targets.size() * sizeof(float);
+    const std::size_t bytes = sampled.ranks_begin + targets.size() * sizeof(std::int32_t);
     auto* const results = sampled.on_device.of<std::byte>(bytes);
     const SampleTask task{.logits = view_of(args.logits),
                           .rows = int_of(args.logits.rows),
@@ -88,7 +90,8 @@ void CudaBackend::execute(const SampleArgs& args) {
                           .row_of = sampled.sample_rows,
                           .results = reinterpret_cast<DrawResult*>(results),
                           .tops = reinterpret_cast<TokenLogprob*>(results + sampled.tops_begin),
-                          .target_logprobs = reinterpret_cast<float*>(results + sampled.targets_begin)};
+                          .target_logprobs = reinterpret_cast<float*>(results + sampled.targets_begin),
+                          .target_ranks = reinterpret_cast<std::int32_t*>(results + sampled.ranks_begin)};
     sampled.tables.copy();
     run_sample(task, stream_.get());
     check(cudaGetLastError(), "sample");
@@ -104,6 +107,7 @@ void CudaBackend::hand_out_results(Step& step) {
     const auto* const drawn = reinterpret_cast<const DrawResult*>(host);
     const auto* const top = reinterpret_cast<const TokenLogprob*>(host + step.tops_begin);
     const auto* const target = reinterpret_cast<const float*>(host + step.targets_begin);
+    const auto* const rank = reinterpret_cast<const std::int32_t*>(host + step.ranks_begin);
     for (std::size_t i = 0; i < step.results.size(); ++i) {
         const DrawTable& draw = step.draws[i];
         SampleResult& result = step.results[i];
@@ -112,6 +116,8 @@ void CudaBackend::hand_out_results(Step& step) {
         result.logprob = drawn[i].logprob;
         result.top.assign(top + draw.top_begin, top + draw.top_begin + draw.top_count);
         result.targets.assign(target + draw.target_begin, target + draw.target_begin + draw.target_count);
+        const std::int32_t ranks = draw.ranks != 0 ? draw.target_count : 0;
+        result.ranks.assign(rank + draw.target_begin, rank + draw.target_begin + ranks);
     }
 }
 

@@ -71,7 +71,15 @@ __device__ Key largest_of(const Row& row, const float* logits, Shared& shared, K
     return block_largest(key, shared.keys);
 }
 
-// Computes the log of the sum of exponentials, then looks up what was requested: the most likely tokens and the targets.
+// 1 + how many tokens come before this one in the order of keys.
+__device__ int rank_of(const Row& row, TokenId token, Shared& shared) {
+    const Key own = key_of(row.logits[token], token);
+    int before = 0;
+    row.each_token([&](int i) { before += key_of(row.logits[i], i) > own ? 1 : 0; });
+    return block_sum(before, shared.ints) + 1;
+}
+
+// Computes the log of the sum of exponentials, then looks up what was requested: the most likely tokens, and the targets with their ranks.
 __device__ double look_up(const SampleTask& task, const Row& row, Key largest, Shared& shared) {
     const float most = row.logits[id_of(largest)];
     double sum = 0.0;
@@ -80,6 +88,10 @@ __device__ double look_up(const SampleTask& task, const Row& row, Key largest, S
     const auto logprob = [&](TokenId token) { return static_cast<float>(static_cast<double>(row.logits[token]) - log_sum); };
     for (int i = thread_in_block(); i < row.draw.target_count; i += block_threads()) {
         task.target_logprobs[row.draw.target_begin + i] = logprob(task.targets[row.draw.target_begin + i]);
+    }
+    for (int i = 0; row.draw.ranks != 0 && i < row.draw.target_count; ++i) {
+        const int rank = rank_of(row, task.targets[row.draw.target_begin + i], shared);
+        if (thread_in_block() == 0) task.target_ranks[row.draw.target_begin + i] = rank;
     }
     Key last = ~Key{0};
     for (int i = 0; i < row.draw.top_count; ++i) {

@@ -37,6 +37,11 @@ std::vector<Attack> attacks() {
          .ending = "200"},
         {.name = "MoreThanTheWindow", .jobs = {completion("bad", R"(,"n":64,"max_tokens":100)")}, .ending = "413 job_too_large"},
         {.name = "StopTexts", .jobs = {completion("bad", stops + "]")}, .ending = "400 invalid_value"},
+        {.name = "PromptScores",
+         .jobs = {R"({"custom_id":"bad","url":"/v1/completions","body":{"model":"base","prompt":[)" + ids(150) +
+                  R"(],"max_tokens":1,"prompt_logprobs":20,"n":128}})"},
+         .ending = "413 job_too_large",
+         .limits = {.tokens = 1'000'000, .bytes = 32 << 20}},
         {.name = "EchoedScores",
          .jobs = {R"({"custom_id":"bad","url":"/v1/completions","body":{"model":"base","prompt":[)" + ids(150) +
                   R"(],"max_tokens":1,"echo":true,"logprobs":20,"n":128}})"},

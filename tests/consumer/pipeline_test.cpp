@@ -128,6 +128,40 @@ TEST(Pipeline, EchoesThePromptWithItsLogProbabilities) {
     }
 }
 
+// Pins: a prompt's scores are complete after a prefix hit, in chunks, for each of its samples, and where nothing is drawn.
+TEST(Pipeline, ScoresPromptsForEachOfTheirChoices) {
+    const auto expected = [](const std::vector<engine::TokenId>& prompt) {
+        std::string text = "[null";
+        for (std::size_t i = 1; i < prompt.size(); ++i) {
+            const std::uint64_t hash = tests::hash_of(std::span(prompt).first(i));
+            const schema::Json logprob(static_cast<double>(tests::hash_logprob(hash, prompt[i])));
+            const schema::Json decoded(tests::gpt2_tokenizer().decode(std::span(prompt).subspan(i, 1), false));
+            text += fmt::format(R"(,{{"{}":{{"logprob":{},"rank":{},"decoded_token":{}}}}})", prompt[i], logprob.dump(),
+                                tests::hash_rank(hash, prompt[i]), decoded.dump());
+        }
+        return text + "]";
+    };
+    Rig rig;
+    rig.engine_options.step_rows_max = 4;
+    rig.source.add(job("warm", R"(,"max_tokens":1)"));  // the prompt is in the prefix cache
+    for (const char* more : {R"("max_tokens":3,"n":3)", R"("max_tokens":1)", R"("max_tokens":0)", R"("max_tokens":0,"n":2)",
+                             R"("max_tokens":0,"echo":true,"logprobs":0)", R"("max_tokens":2,"truncate_prompt_tokens":3)",
+                             R"("max_tokens":0,"truncate_prompt_tokens":1)"}) {
+        rig.source.add(job("scored", std::string(R"(,"prompt_logprobs":0,)") + more));
+    }
+    rig.run();
+    const std::vector<engine::TokenId> prompt{1, 2, 3, 4, 5};
+    for (std::int64_t offset = 1; offset <= 7; ++offset) {
+        ASSERT_EQ(ending(rig.sink.completion(offset)), "200");
+        const std::size_t cut = offset == 6 ? 2 : offset == 7 ? 4 : 0;
+        const auto& choices = *rig.sink.completion(offset).body.find("choices")->as_array();
+        EXPECT_EQ(choices.size(), offset == 1 ? 3U : offset == 4 ? 2U : 1U);
+        for (const schema::Json& choice : choices) {
+            EXPECT_EQ(choice.find("prompt_logprobs")->dump(), expected({prompt.begin() + static_cast<std::ptrdiff_t>(cut), prompt.end()}));
+        }
+    }
+}
+
 TEST(Pipeline, ClassifiesByTheSummedLogProbabilityOfEachChoice) {
     Rig rig;
     rig.source.add(R"({"custom_id":"c","method":"POST","url":"/classify",)"

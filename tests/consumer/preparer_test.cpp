@@ -437,6 +437,35 @@ TEST(Preparer, ToolsThatTheChatTemplateLeavesOutAreRefused) {
     EXPECT_EQ(refusal_with(bare + "{{ tools | length }}", given), "none");
 }
 
+// Pins: of a chat, the list of a prompt's log-probabilities is in the result once, and of a completion in each choice.
+TEST(Preparer, APromptsLogProbabilitiesAreComputedOnceAndWeighWhatTheResultRepeats) {
+    const auto weight = [](const char* url, const std::string& members) {
+        engine::ModelConfig config;
+        config.vocabulary = 50257;
+        const tests::TempFolder folder;
+        tests::write_text(folder / "chat_template.jinja", "{{ messages[0].content }}");
+        const Preparer preparer(tests::gpt2_tokenizer(), engine::ChatTemplate::load(folder.path()), config, {.context_max = 100});
+        return preparer.tokenize(job_of(url, members), {.kind = ModelName::Kind::base})->weight.bytes;
+    };
+    const std::string text = R"("prompt":[1,2,3,4,5,6,7,8],"max_tokens":1,"n":)";
+    const std::string chat = R"("messages":[{"role":"user","content":"one two three four five six"}],"max_tokens":1,"n":)";
+    const auto list = [&](const char* url, const std::string& members, int n) {
+        const std::string job = members + std::to_string(n);
+        return weight(url, job + R"(,"prompt_logprobs":20)") - weight(url, job);
+    };
+    EXPECT_GT(list("/v1/completions", text, 10), 8 * list("/v1/completions", text, 1));
+    EXPECT_EQ(list("/v1/chat/completions", chat, 10), list("/v1/chat/completions", chat, 1));
+    EXPECT_GT(list("/v1/chat/completions", chat, 1), 6 * 21 * reply_prompt_logprob_bytes * reply_memory_factor);
+
+    const engine::Request scored = prepared(config_with_defaults(), R"(,"echo":true,"logprobs":2,"prompt_logprobs":5)");
+    EXPECT_EQ(scored.score_begin, 0);
+    EXPECT_EQ(scored.score_top, 5);
+    EXPECT_TRUE(scored.score_ranks);
+    EXPECT_FALSE(prepared(config_with_defaults(), R"(,"echo":true,"logprobs":2)").score_ranks);
+    EXPECT_EQ(prepared(config_with_defaults(), R"(,"logprobs":2)").score_begin, std::nullopt);
+    EXPECT_EQ(prepared(config_with_defaults(), R"(,"prompt_logprobs":0,"max_tokens":0)", true).score_begin, 0);
+}
+
 // Each grammar weighed 1 MB and each of its answers 250 kB, whatever they take: up to 32 MB.
 TEST(Preparer, AStructureWeighsWhatItsGrammarAndItsAnswersTake) {
     engine::ModelConfig config;

@@ -1,9 +1,11 @@
 // Bodies and chunks of /v1/completions with log-probabilities: text_offset counts characters of the text that the client gets.
 #include "consumer/reply.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "engine/text/detokenizer.h"
@@ -115,6 +117,66 @@ TEST(Reply, SpecialTokensThatThePromptDoesNotSpellStandNowhereInItsText) {
     EXPECT_EQ(cut(*choice.find("text")->as_string(), *choice.find("logprobs")), "|" + spelled + cut_by_bytes(answer.result.tokens));
 }
 
+// Of vLLM's shape: null, then an object by token id with the prompt's own token first.
+TEST(Reply, PromptLogprobsHaveTheTokenAndTheLikeliestByTheirIds) {
+    const TokenId special = *tests::gpt2_tokenizer().find("<|endoftext|>");
+    std::vector<TokenId> prompt = ids_of(" one");
+    ASSERT_EQ(prompt.size(), 1U);
+    const TokenId one = prompt.front();
+    const TokenId two = ids_of(" two").front();
+    const TokenId half = ids_of("😀").front();  // bytes that are no text
+    prompt.insert(prompt.end(), {special, two});
+    engine::Result result;
+    result.text = "x";
+    result.scores = {{.token = special, .logprob = -7.5F, .top = {{one, -0.5F}, {two, -1.5F}, {half, -2.0F}}, .rank = 300},
+                     {.token = two, .logprob = -1.0F, .top = {{half, -0.25F}, {two, -1.0F}, {one, -INFINITY}}, .rank = 2}};
+    ReplyPlan plan = completion_job(prompt, "", 2);
+    plan.job.echo = false;
+    plan.job.sampling.logprobs.reset();
+    plan.echo.clear();
+    engine::Result second = result;
+    second.scores.clear();
+    const std::vector<engine::Result> results{result, second};
+    const auto lists = [&](std::int32_t top) {
+        plan.job.prompt_logprobs = top;
+        std::vector<std::string> texts;
+        const Reply reply = make_reply(context(), plan, results, {});
+        for (const Json& choice : *reply.body.find("choices")->as_array()) {
+            EXPECT_TRUE(choice.find("logprobs")->is_null());
+            texts.push_back(choice.find("prompt_logprobs")->dump());
+        }
+        EXPECT_EQ(texts.at(0), texts.at(1)) << "each choice has the list";
+        return texts.at(0);
+    };
+    const auto entry = [](TokenId token, const char* logprob, int rank, const char* text) {
+        return fmt::format(R"("{}":{{"logprob":{},"rank":{},"decoded_token":"{}"}})", token, logprob, rank, text);
+    };
+    const std::string of_special = entry(special, "-7.5", 300, "<|endoftext|>");
+    EXPECT_EQ(lists(0), "[null,{" + of_special + "},{" + entry(two, "-1.0", 2, " two") + "}]");
+    EXPECT_EQ(lists(2), "[null,{" + of_special + "," + entry(one, "-0.5", 1, " one") + "," + entry(two, "-1.5", 2, " two") + "},{" +
+                            entry(two, "-1.0", 2, " two") + "," + entry(half, "-0.25", 1, "\uFFFD") + "}]");
+    EXPECT_NE(lists(3).find(entry(one, "-9999.0", 3, " one")), std::string::npos) << "as vLLM, in place of -infinity";
+
+    plan.job.endpoint = schema::Endpoint::chat_completions;
+    const Reply chat = make_reply(context(), plan, results, {});
+    EXPECT_EQ(chat.body.find("prompt_logprobs")->as_array()->size(), 3U) << "once, for all choices";
+    EXPECT_EQ(chat.body.find("choices")->as_array()->front().find("prompt_logprobs"), nullptr);
+}
+
+// An echo and prompt_logprobs may ask for different numbers of alternatives.
+TEST(Reply, AnEchoShowsAsManyAlternativesAsLogprobsSays) {
+    const std::vector<TokenId> prompt = ids_of("a prompt");
+    Answer answer(prompt, " and");
+    for (engine::TokenLogprobs& score : answer.result.scores) score.top = {{300, -0.5F}, {301, -1.0F}, {302, -1.5F}};
+    ReplyPlan plan = completion_job(prompt, "a prompt", 1);
+    plan.job.sampling.logprobs = 1;
+    plan.job.prompt_logprobs = 3;
+    const Reply reply = make_reply(context(), plan, std::span(&answer.result, 1), {});
+    const Json& choice = reply.body.find("choices")->as_array()->front();
+    EXPECT_EQ(choice.find("logprobs")->find("top_logprobs")->as_array()->at(1).as_object()->size(), 1U);
+    EXPECT_EQ(choice.find("prompt_logprobs")->as_array()->at(1).as_object()->size(), 4U);
+}
+
 // Concatenated list by list, the chunks of a stream equal the completion.
 TEST(Reply, StreamedChunksAddUpToTheCompletionWithItsOffsets) {
     const std::string prompt_text = "Grüße 😀";
@@ -194,6 +256,13 @@ TEST(ReplyBytes, AreEstimatedWithinAFactorOfTwo) {
     }
     ReplyPlan plan = completion_job(prompt, prompt_text, 3);
     expect_close(plan, {answer, answer, answer});
+    plan.job.prompt_logprobs = 20;
+    engine::Result more = answer;
+    for (engine::TokenLogprobs& score : more.scores) score.rank = 1234;
+    expect_close(plan, {more, more, more});
+    plan.job.sampling.logprobs = 0;
+    expect_close(plan, {more, more, more});
+    plan.job.prompt_logprobs.reset();
     plan.job.sampling.logprobs.reset();
     engine::Result plain = answer;
     plain.logprobs.clear();
@@ -202,6 +271,9 @@ TEST(ReplyBytes, AreEstimatedWithinAFactorOfTwo) {
     plan.job.endpoint = schema::Endpoint::chat_completions;
     plan.job.echo = false;
     plan.job.sampling.logprobs = 20;
+    plan.job.prompt_logprobs = 5;
+    expect_close(plan, {more, more, more});
+    plan.job.prompt_logprobs.reset();
     answer.scores.clear();
     expect_close(plan, {answer, answer, answer});
     ReplyPlan labels;

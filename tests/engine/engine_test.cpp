@@ -17,6 +17,7 @@ namespace {
 
 using tests::hash_logprob;
 using tests::hash_of;
+using tests::hash_rank;
 using tests::hash_tokens;
 using tests::prompt_of;
 using tests::request_of;
@@ -73,14 +74,17 @@ TEST_P(EngineTest, ScoresAPromptAndItsSuccessors) {
     Rig rig(GetParam(), 50);
     Request request = request_of(1, prompt_of(11, 4), 0);
     request.score_begin = 2;
+    request.score_ranks = true;
     request.final_targets = {7, 9};
     rig.engine->submit(request);
     const auto results = rig.run();
     const auto prompt = prompt_of(11, 4);
     ASSERT_EQ(results.at(1).scores.size(), 8U);
     for (std::size_t i = 0; i < 8; ++i) {
+        const std::uint64_t hash = hash_of(std::span(prompt).first(i + 3));
         EXPECT_EQ(results.at(1).scores[i].token, prompt[i + 3]);
-        EXPECT_EQ(results.at(1).scores[i].logprob, hash_logprob(hash_of(std::span(prompt).first(i + 3)), prompt[i + 3]));
+        EXPECT_EQ(results.at(1).scores[i].logprob, hash_logprob(hash, prompt[i + 3]));
+        EXPECT_EQ(results.at(1).scores[i].rank, hash_rank(hash, prompt[i + 3]));
     }
     EXPECT_EQ(results.at(1).final_targets, (std::vector<float>{hash_logprob(hash_of(prompt), 7), hash_logprob(hash_of(prompt), 9)}));
 }
@@ -319,7 +323,9 @@ void expect_scores(const Request& request, const Result& result) {
         EXPECT_EQ(static_cast<std::int64_t>(result.scores.size()), std::max<std::int64_t>(0, size - 1 - *request.score_begin));
         for (std::size_t i = 0; i < result.scores.size(); ++i) {
             const std::size_t seen = static_cast<std::size_t>(*request.score_begin) + i + 1;
-            EXPECT_EQ(result.scores[i].logprob, hash_logprob(hash_of(std::span(request.prompt).first(seen)), request.prompt[seen]));
+            const std::uint64_t hash = hash_of(std::span(request.prompt).first(seen));
+            EXPECT_EQ(result.scores[i].logprob, hash_logprob(hash, request.prompt[seen]));
+            EXPECT_EQ(result.scores[i].rank, request.score_ranks ? hash_rank(hash, request.prompt[seen]) : 0);
         }
     }
     if (!request.final_targets.empty()) {
@@ -352,6 +358,7 @@ TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
                 Request request = request_of(next, prompt_of(pick(1, 30), static_cast<std::int32_t>(pick(1, 4))), pick(0, 14));
                 request.priority = static_cast<std::int32_t>(pick(0, 2));
                 if (pick(0, 3) == 0) request.score_begin = pick(0, 10);
+                request.score_ranks = request.score_begin && pick(0, 1) == 0;
                 if (pick(0, 3) == 0) request.final_targets = {1, 2, 3};
                 if (pick(0, 2) == 0 && asked.contains(next - 1) && asked.at(next - 1).prompt.size() > 1) {
                     request.prompt = asked.at(next - 1).prompt;

@@ -72,7 +72,11 @@ std::vector<Request> mixed_requests(const ModelConfig& config) {
                                                .logprobs = 3}});
         if (id % 4 == 3) hold_to_grammar(request, config);
         if (id % 4 == 2 || id == 11) allow_some(request, config, id != 6);
-        if (id % 6 == 0) request.score_begin = 1;
+        if (id % 6 == 0) {
+            request.score_begin = 1;
+            request.score_top = 2;
+            request.score_ranks = true;
+        }
         if (id % 5 == 1) request.final_targets = {3, 5};
         requests.push_back(std::move(request));
     }

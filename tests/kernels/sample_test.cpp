@@ -363,6 +363,33 @@ TEST_P(SampleTest, LogProbabilitiesAreThoseOfTheModelBeforeAnyPenalty) {
     EXPECT_EQ(all.top[2].token, 2);
 }
 
+// Pins: a target's rank is its place in the order of the most likely tokens, however far down it stands.
+TEST_P(SampleTest, RanksArePlacesInTheOrderOfTheMostLikelyTokens) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    std::vector<float> logits = random_logits(3000, 2.0);
+    logits[1234] = logits[77] = 9.5F;  // equal: the lower id comes first
+    logits[5] = -infinity;
+    std::vector<std::size_t> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+    std::vector<TokenId> targets{1234, 77, 5, 0, 2999, 1500};
+    const std::vector<SampleRow> rows{{.draw = false, .top_logprobs = 20, .targets = targets, .want_ranks = true},
+                                      {.draw = false, .targets = targets},
+                                      {.draw = false, .targets = std::span(targets).subspan(1, 1), .want_ranks = true}};
+    const auto results = sample(logits, rows);
+    ASSERT_EQ(results[0].ranks.size(), targets.size());
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+        const auto place = std::ranges::find(order, static_cast<std::size_t>(targets[i]));
+        EXPECT_EQ(results[0].ranks[i], place - order.begin() + 1) << "token " << targets[i];
+        for (std::size_t top = 0; top < results[0].top.size(); ++top) {
+            if (results[0].top[top].token != targets[i]) continue;
+            EXPECT_EQ(results[0].ranks[i], static_cast<std::int32_t>(top) + 1);
+        }
+    }
+    EXPECT_TRUE(results[1].ranks.empty());
+    EXPECT_EQ(results[2].ranks, std::vector<std::int32_t>{results[0].ranks[1]});
+}
+
 TEST_P(SampleTest, ADrawDependsOnSeedAndPositionAloneNotOnItsNeighbours) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::vector<float> logits = random_logits(5000, 1.0);

@@ -131,6 +131,7 @@ TEST(ParseJobTest, WhatIsLeftOutOrNullHasItsDefault) {
         EXPECT_FALSE(job.sampling.ignore_eos);
         EXPECT_FALSE(job.stream);
         EXPECT_FALSE(job.echo);
+        EXPECT_EQ(job.prompt_logprobs, std::nullopt);
         EXPECT_EQ(job.n, 1);
         EXPECT_EQ(job.deadline, std::nullopt);
     }
@@ -141,6 +142,8 @@ TEST(ParseJobTest, WhatIsLeftOutOrNullHasItsDefault) {
     EXPECT_EQ(job_with(text_url, R"("logprobs":0)").sampling.logprobs, 0);
     EXPECT_EQ(job_with(text_url, R"("stop":"x")").sampling.stop, std::vector<std::string>{"x"});
     EXPECT_EQ(job_with(text_url, R"("max_tokens":0,"echo":true)").sampling.max_tokens, 0);
+    EXPECT_EQ(job_with(text_url, R"("max_tokens":0,"prompt_logprobs":0)").prompt_logprobs, 0);
+    EXPECT_EQ(job_with(chat_url, R"("max_tokens":0,"prompt_logprobs":20)").prompt_logprobs, 20);
     EXPECT_EQ(job_with(chat_url, R"("max_completion_tokens":9)").sampling.max_tokens, 9);
     EXPECT_EQ(job_with(text_url, R"("seed":9223372036854775807)").sampling.seed, 9223372036854775807U);
     EXPECT_EQ(job_with(text_url, R"("n":2,"best_of":2)").n, 2);
@@ -260,7 +263,8 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {text_url, R"("stop_token_ids":[1,"5"])", "field 'stop_token_ids[1]' must be a token id, not a string"},
         {text_url, R"("stop_token_ids":[18446744073709551616])", "field 'stop_token_ids[0]' is 18446744073709551616; allowed"},
         {text_url, R"("max_tokens":-1)", "field 'max_tokens' is -1"},
-        {text_url, R"("max_tokens":0)", "field 'max_tokens' is 0; allowed is 1 or more, or 0 on /v1/completions with echo"},
+        {text_url, R"("max_tokens":0)",
+         "field 'max_tokens' is 0; allowed is 1 or more, or 0 with 'prompt_logprobs' or, on /v1/completions, 'echo'"},
         {text_url, R"("max_tokens":4294967297)", "field 'max_tokens' is 4294967297; allowed is an integer from 0 to 2147483647"},
         {chat_url, R"("max_tokens":5,"max_completion_tokens":6)",
          "field 'max_tokens' is 5 and 'max_completion_tokens' 6; give one of them"},
@@ -277,6 +281,17 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {chat_url, R"("stream":true,"stream_options":{"continuous_usage_stats":true})",
          "field 'stream_options.continuous_usage_stats' is not supported"},
         {chat_url, R"("stream":true,"stream_options":{"include_usage":1})", "field 'stream_options.include_usage' must be true or false"},
+    };
+    expect_refusals(cases);
+}
+
+TEST(ParseJobTest, PromptLogprobsAreForTextsThatAreDrawnFromAndNotForStreams) {
+    const WrongField cases[] = {
+        {text_url, R"("prompt_logprobs":21)", "field 'prompt_logprobs' is 21; allowed is an integer from 0 to 20"},
+        {chat_url, R"("prompt_logprobs":-1)", "field 'prompt_logprobs' is -1; allowed is an integer from 0 to 20"},
+        {chat_url, R"("prompt_logprobs":true)", "field 'prompt_logprobs' must be an integer, not a boolean"},
+        {chat_url, R"("prompt_logprobs":0,"stream":true)", "field 'prompt_logprobs' is not supported with 'stream': true"},
+        {classify_url, R"("prompt_logprobs":1)", "field 'prompt_logprobs' is not supported on /classify; leave it out"},
     };
     expect_refusals(cases);
 }
@@ -305,7 +320,6 @@ TEST(ParseJobTest, UnknownAndUnsupportedFieldsAndValuesAreRefusedByName) {
         {chat_url, R"("tool_choice":"any")",
          "400 invalid_value tool_choice: field 'tool_choice' is \"any\"; allowed is \"none\", \"auto\""},
         {chat_url, R"("tool_choice":{"type":"function"})", "400 invalid_value tool_choice"},
-        {chat_url, R"("prompt_logprobs":1)", "field 'prompt_logprobs' is not supported yet"},
         {classify_url, R"("bad_words":["a"])", "field 'bad_words' is not supported on /classify"},
         {chat_url, R"("chat_template_kwargs":[])", "field 'chat_template_kwargs' must be an object, not an array"},
         {chat_url, R"("chat_template_kwargs":{"tools":[]})", "'chat_template_kwargs' has 'tools'; give the field 'tools' instead"},

@@ -102,7 +102,10 @@ private:
                 result.token = static_cast<TokenId>((result.token + 1) % hash_vocabulary);
             }
             result.logprob = hash_logprob(hash, result.token);
-            for (const TokenId target : row.targets) result.targets.push_back(hash_logprob(hash, target));
+            for (const TokenId target : row.targets) {
+                result.targets.push_back(hash_logprob(hash, target));
+                if (row.want_ranks) result.ranks.push_back(hash_rank(hash, target));
+            }
         }
     }
 
@@ -186,6 +189,12 @@ std::vector<TokenId> hash_tokens(std::vector<TokenId> prompt, std::int64_t count
 
 float hash_logprob(std::uint64_t hash, TokenId token) {
     return -1.0F - static_cast<float>((hash ^ static_cast<std::uint64_t>(token) * 0x9E3779B97F4A7C15U) % 1000) / 100.0F;
+}
+
+std::int32_t hash_rank(std::uint64_t hash, TokenId token) {
+    std::int32_t rank = 1;
+    for (TokenId other = 0; other < hash_vocabulary; ++other) rank += hash_logprob(hash, other) > hash_logprob(hash, token) ? 1 : 0;
+    return rank;
 }
 
 std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_queued) { return std::make_unique<HashBackend>(steps_queued); }

@@ -21,6 +21,8 @@ kernels::TokenId next_token(std::uint64_t hash);
 std::vector<kernels::TokenId> hash_tokens(std::vector<kernels::TokenId> prompt, std::int64_t count);
 // The log-probability it gives to `token` after a prefix with this hash.
 float hash_logprob(std::uint64_t hash, kernels::TokenId token);
+// 1 + the number of tokens with a larger one.
+std::int32_t hash_rank(std::uint64_t hash, kernels::TokenId token);
 
 // steps_queued: how many steps can be queued; with two, the results of a step are there once it is finished, as on a real device.
 std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_queued = 1);

@@ -43,7 +43,7 @@ inline std::string told(const engine::Result& result) {
         text += " |";
         for (const engine::TokenLogprobs& entry : *entries) {
             add(entry.logprob);
-            text += "@" + std::to_string(entry.text_begin);
+            text += "@" + std::to_string(entry.text_begin) + "#" + std::to_string(entry.rank);
             for (const auto& top : entry.top) {
                 text += ":" + std::to_string(top.token);
                 add(top.logprob);
