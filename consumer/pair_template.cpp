@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "consumer/text_encoder.h"
+#include "consumer/text/text_encoder.h"
 #include "schema/json.h"
 
 namespace lorry::consumer {

@@ -13,7 +13,7 @@
 #include "consumer/weight.h"
 #include "consumer/work.h"
 #include "engine/request.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/model_text.h"
 #include "schema/job.h"
 
 namespace lorry::consumer {
@@ -63,6 +63,7 @@ struct RequestPair {
 struct ReplyPlan {
     schema::Job job;
     ModelName model;
+    std::shared_ptr<const engine::ModelText> text;  // of its adapter; nullptr: the base's
     Work work = Work::draw;
     std::vector<EchoedPrompt> echo;      // one per prompt; empty unless the job asks for it
     AnswerPlan answer;                   // chats that are drawn
@@ -75,6 +76,8 @@ struct ReplyPlan {
     std::int64_t prompt_tokens = 0;      // each prompt counted once
 };
 
+class TextPreparer;
+
 // A job whose prompts are tokenized and checked.
 struct TokenizedJob {
     ReplyPlan plan;  // without its places
@@ -82,6 +85,7 @@ struct TokenizedJob {
     std::shared_ptr<const engine::Grammar> grammar;       // of what its answers must match; null: anything
     std::vector<std::vector<engine::TokenId>> bad_words;  // spellings of its bad words, none empty
     JobWeight weight;
+    std::shared_ptr<const TextPreparer> own_preparer;  // of its adapter's text, which made this; nullptr: the base's
 };
 
 struct PreparedJob {

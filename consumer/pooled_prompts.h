@@ -7,7 +7,7 @@
 
 #include "consumer/pair_template.h"
 #include "consumer/plan.h"
-#include "consumer/text_encoder.h"
+#include "consumer/text/text_encoder.h"
 #include "engine/model/model_config.h"
 
 namespace lorry::consumer {

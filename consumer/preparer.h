@@ -1,41 +1,25 @@
-// From a job to the engine's requests: chat template, tokenization, limits, seeds. Called by intake.h and by `lorry bench loss`.
-// All methods may run on any thread at the same time.
+// From a job to the engine's requests, with the tokenizer and chat template of its model: the base's, or those that an adapter has of its
+// own. Called by intake.h and by `lorry bench loss`. All methods may run on any thread at the same time.
 #pragma once
 
-#include <cstdint>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "consumer/answer/answer_planner.h"
-#include "consumer/pair_template.h"
-#include "consumer/plan.h"
-#include "consumer/text_encoder.h"
-#include "engine/model/model_config.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/grammar.h"
-#include "engine/text/tokenizer.h"
+#include "consumer/text/text_preparer.h"
 
 namespace lorry::consumer {
 
-struct PreparerOptions {
-    std::int64_t context_max = 0;           // prompt and drawn tokens together
-    std::optional<std::int64_t> whole_max;  // of a text that one step must compute; nullopt: context_max
-    bool share_prefixes = false;            // between tenants
-    std::string reasoning_parser = "auto";  // which formats the model has (answer/formats.h)
-    std::string tool_parser = "auto";
-};
-
 class Preparer {
 public:
-    // tokenizer and config outlive the preparer; chat_template may be absent, then chats are refused.
+    // The base's text. tokenizer and config outlive the preparer; chat_template may be absent, then chats are refused.
     Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
              PreparerOptions options);
 
-    // The model must be resolved to the base model or an adapter. Takes memory for the prompts, not for what the job asks for.
+    // The model must be resolved to the base model or an adapter. Takes memory for the prompts, not for what the job asks for. The first
+    // job of an adapter with a text of its own waits until that is read: seconds for a vocabulary of 100,000 tokens.
     Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model) const;
     // The job's requests. large: as Request::large.
     PreparedJob expand(TokenizedJob tokenized, bool large) const;
@@ -45,53 +29,22 @@ public:
     Expected<std::string, schema::JobError> prompt_text(const ReplyPlan& plan) const;
 
 private:
-    using Prompt = TokenizedPrompt;
-    Expected<std::string, schema::JobError> render(const schema::ChatPrompt& chat) const;
-    Expected<std::vector<Prompt>, schema::JobError> prompts_of(ReplyPlan& plan) const;
-    std::int64_t text_max_of(engine::PoolingTask task) const;
-    Expected<std::vector<Prompt>, schema::JobError> texts_of(const schema::Job& job) const;
-    Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
-    Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;
-    Expected<void, schema::JobError> fill_or_refuse(TokenizedJob& tokenized) const;
-    // Adds all that follows from the job and the model in `tokenized`. Throws std::bad_alloc.
-    Expected<void, schema::JobError> fill(TokenizedJob& tokenized) const;
-    // How many tokens the job and the model's defaults let be drawn, whatever there is room for. nullopt: any number.
-    std::optional<std::int64_t> tokens_allowed(const schema::Job& job) const;
-    // Of a prompt of which the end is kept; nullopt: all of it is.
-    std::optional<std::int64_t> prompt_tokens_max(const schema::Job& job) const;
-    // How many of them may be drawn after a prompt of so many.
-    std::int64_t max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const;
-    JobWeight weight_of(const ReplyPlan& plan, const Prompt& prompt) const;
-    JobWeight weight_of_drawing(const schema::Job& job, const Prompt& prompt) const;
-    JobWeight weight_of_scoring(const ReplyPlan& plan, const Prompt& prompt) const;
-    Expected<std::vector<std::vector<engine::TokenId>>, schema::JobError> bad_words_of(const std::vector<std::string>& words) const;
-    engine::SharedDrawing drawing_of(const TokenizedJob& tokenized) const;
-    std::vector<std::uint32_t> allowed_of(const TokenizedJob& tokenized) const;
-    Expected<std::vector<engine::TokenId>, schema::JobError> encode_prompt(const schema::Job& job, std::string_view text, bool adds_special,
-                                                                           std::string_view field) const;
-    engine::BlockHash prefix_scope_of(const schema::Job& job) const;
-    void add_generation(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
-    void add_choices(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
+    using Shared = std::shared_ptr<const TextPreparer>;
+    // nullptr: the base's. The error says why the adapter's text cannot be used.
+    Expected<Shared, schema::JobError> own_of(const ModelName& model) const;
+    Shared find(const std::string& text_hash) const;
+    void remember(const std::string& text_hash, Shared preparer) const;
 
-    const engine::Tokenizer& tokenizer_;
-    const TextEncoder encoder_;
-    const std::optional<engine::ChatTemplate> chat_template_;
-    std::optional<PairTemplate> pairs_;  // of a model with a token_score
     const engine::ModelConfig& config_;
     const PreparerOptions options_;
-    const AnswerPlanner answers_;
-    const std::vector<engine::TokenId> end_tokens_;
-    const std::uint64_t prefix_key_;  // random, of this process
-    mutable engine::GrammarCompiler grammars_;
+    const TextPreparer base_;
 
-    // The last list of choices, as a million jobs may ask for the same one. Guarded by choices_mutex_.
-    mutable std::mutex choices_mutex_;
-    mutable std::vector<std::string> last_choices_;
-    mutable ChoiceTokens last_choice_tokens_;
-    // The last list of bad words, for the same reason. Guarded by bad_words_mutex_.
-    mutable std::mutex bad_words_mutex_;
-    mutable std::vector<std::string> last_bad_words_;
-    mutable std::vector<std::vector<engine::TokenId>> last_spellings_;
+    struct Own {
+        std::string text_hash;
+        Shared preparer;
+    };
+    mutable std::mutex mutex_;
+    mutable std::list<Own> own_;  // guarded by mutex_; the last that was asked for first
 };
 
 }  // namespace lorry::consumer

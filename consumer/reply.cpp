@@ -189,10 +189,11 @@ Json chat_choice(const ReplyContext& context, const ReplyPlan& plan, const Resul
         for (const FunctionCall& call : parts.calls) calls.push_back(call_object(plan.answer, body, index, std::ssize(calls), call));
         message.set("tool_calls", std::move(calls));
     }
-    return Json::object({{"index", index},
-                         {"message", std::move(message)},
-                         {"logprobs", plan.job.sampling.logprobs ? chat_logprobs(context.tokenizer, result.logprobs) : Json()},
-                         {"finish_reason", finish_of(result.finish, !parts.calls.empty(), plan.job.tools.named)}});
+    return Json::object(
+        {{"index", index},
+         {"message", std::move(message)},
+         {"logprobs", plan.job.sampling.logprobs ? chat_logprobs(context.tokenizer_of(plan.text), result.logprobs) : Json()},
+         {"finish_reason", finish_of(result.finish, !parts.calls.empty(), plan.job.tools.named)}});
 }
 
 // first: the result of the prompt's first sample, which carries the prompt's scores for all.
@@ -200,7 +201,7 @@ Json text_choice(const ReplyContext& context, const ReplyPlan& plan, const Resul
     const EchoedPrompt echo = plan.job.echo ? plan.echo[static_cast<std::size_t>(place.prompt)] : EchoedPrompt{};
     Json logprobs;
     if (plan.job.sampling.logprobs) {
-        TextLogprobs lists(context.tokenizer);
+        TextLogprobs lists(context.tokenizer_of(plan.text));
         if (plan.job.echo) lists.add_prompt(echo.text, echo.first, first.scores, *plan.job.sampling.logprobs);
         lists.add_drawn(echo.text, result.logprobs);
         logprobs = lists.take();
@@ -209,7 +210,8 @@ Json text_choice(const ReplyContext& context, const ReplyPlan& plan, const Resul
                                 {"text", echo.text + result.text},
                                 {"logprobs", std::move(logprobs)},
                                 {"finish_reason", name_of(result.finish)}});
-    if (const auto top = plan.job.prompt_logprobs) choice.set("prompt_logprobs", prompt_logprobs(context.tokenizer, first.scores, *top));
+    if (const auto top = plan.job.prompt_logprobs)
+        choice.set("prompt_logprobs", prompt_logprobs(context.tokenizer_of(plan.text), first.scores, *top));
     return choice;
 }
 
@@ -303,7 +305,8 @@ Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<c
     const schema::Job& job = plan.job;
     const schema::EndpointRow endpoint = schema::row_of(job.endpoint);
     CHECK(results.size() == plan.places.size(), "a reply is made of all of a job's results");
-    Json::Array parts = pooling_of(plan.work) ? pooled_entries(context.tokenizer, plan, results) : text_entries(context, plan, results);
+    Json::Array parts =
+        pooling_of(plan.work) ? pooled_entries(context.tokenizer_of(plan.text), plan, results) : text_entries(context, plan, results);
     Reply reply{.body = Json(), .usage = usage_of(plan, results)};
     reply.body.set("id", body_id(job.endpoint, job.source, job.custom_id));
     reply.body.set("object", endpoint.object);
@@ -314,7 +317,7 @@ Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<c
     reply.body.set(std::string(endpoint.list_key), std::move(parts));
     reply.body.set("usage", schema::encode_usage(reply.usage));
     if (job.prompt_logprobs && is_chat(job)) {  // one prompt, so one list for all choices
-        reply.body.set("prompt_logprobs", prompt_logprobs(context.tokenizer, results.front().scores, *job.prompt_logprobs));
+        reply.body.set("prompt_logprobs", prompt_logprobs(context.tokenizer_of(plan.text), results.front().scores, *job.prompt_logprobs));
     }
     return reply;
 }
@@ -367,6 +370,7 @@ StreamHead stream_head_of(const ReplyPlan& plan) {
                     .samples = job.n,
                     .wants_usage = job.stream_usage,
                     .answer = plan.answer,
+                    .text = plan.text,
                     .shows_reasoning = job.include_reasoning,
                     .names_call = job.tools.named};
     for (const EchoedPrompt& prompt : plan.echo) head.echo.push_back(prompt.text);
@@ -398,7 +402,7 @@ void ChunkWriter::open(std::int32_t choice, std::vector<schema::Chunk>& chunks) 
             const std::size_t prompt = prompt_of(choice);
             Json logprobs;
             if (const auto scored = scored_.find(prompt); scored != scored_.end()) {
-                TextLogprobs lists(context_.tokenizer);
+                TextLogprobs lists(context_.tokenizer_of(head_.text));
                 lists.add_prompt(head_.echo[prompt], scored->second.first, scored->second.scores, head_.echo_top);
                 logprobs = lists.take();
             }
@@ -477,9 +481,9 @@ schema::Chunk ChunkWriter::wrap(Json chunk) {
 Json ChunkWriter::logprobs_of(std::int32_t choice, const engine::Delta& delta) const {
     if (delta.logprobs.empty()) return {};
     switch (generation_.shape) {
-        case TextShape::message: return chat_logprobs(context_.tokenizer, delta.logprobs);
+        case TextShape::message: return chat_logprobs(context_.tokenizer_of(head_.text), delta.logprobs);
         case TextShape::text: {
-            TextLogprobs lists(context_.tokenizer);
+            TextLogprobs lists(context_.tokenizer_of(head_.text));
             lists.add_drawn(head_.echo.empty() ? std::string_view() : head_.echo[prompt_of(choice)], delta.logprobs);
             return lists.take();
         }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,10 +16,15 @@ namespace lorry::consumer {
 
 // What all replies of a worker share.
 struct ReplyContext {
-    const engine::Tokenizer& tokenizer;
-    std::string base_name;  // answers to "base" too
+    const engine::Tokenizer& tokenizer;  // the base's
+    std::string base_name;               // answers to "base" too
     std::string system_fingerprint;
     std::int64_t reply_bytes_max = std::int64_t{64} << 20;  // a larger reply is not built
+
+    // own: as ReplyPlan::text.
+    const engine::Tokenizer& tokenizer_of(const std::shared_ptr<const engine::ModelText>& own) const {
+        return own == nullptr ? tokenizer : own->tokenizer;
+    }
 };
 
 // The body of a finished job and its usage. results: in the order of plan.places, none with an error.
@@ -47,7 +53,8 @@ struct StreamHead {
     std::int32_t echo_top = 0;      // alternatives of each of their tokens, if they are scored
     std::int32_t samples = 1;
     bool wants_usage = false;
-    AnswerPlan answer;  // of a chat
+    AnswerPlan answer;                                        // of a chat
+    std::shared_ptr<const engine::ModelText> text = nullptr;  // as ReplyPlan::text
     bool shows_reasoning = true;
     bool names_call = false;  // tool_choice names a function: the answer stops with its call
 };

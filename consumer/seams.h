@@ -120,6 +120,7 @@ struct ModelName {
     std::string hash;              // adapter: content hash
     std::filesystem::path folder;  // adapter
     std::string refusal = {};      // refused: what is wrong, and where
+    std::string text_hash = {};    // adapter: of its own tokenizer and chat template (engine::ModelText); empty: it uses the base's
     // adapter: nullopt if it has none, or if an earlier version registered it: then only the engine finds out.
     std::optional<AdapterHead> head = {};
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/adapter_folder.h"
 #include "engine/model/model.h"
 #include "engine/slot_choice.h"
 
@@ -37,7 +38,8 @@ constexpr std::size_t failures_max = 4096;  // kept for their reason and pause
 // Reads and packs one adapter after another. run() is its thread; the engine's thread calls the public members.
 class Loader {
 public:
-    Loader(const Model& model, kernels::Backend& backend) : model_(model), backend_(backend), thread_([this] { run(); }) {}
+    Loader(const Model& model, kernels::Backend& backend, const ModelTexts* texts)
+        : model_(model), backend_(backend), texts_(texts), thread_([this] { run(); }) {}
     ~Loader() {
         {
             const std::lock_guard lock(mutex_);
@@ -100,7 +102,8 @@ private:
     }
     ReadResult read_now(const AdapterSource& source) const {
         return guarded<ReadAdapter>(source.folder, [&]() -> ReadResult {
-            auto files = AdapterFiles::read(source.folder, source.hash, model_);
+            auto files = texts_ == nullptr ? AdapterFiles::read(source.folder, source.hash, model_)
+                                           : read_adapter(source.folder, source.hash, model_, *texts_);
             if (!files) return unexpected(files.error());
             const std::size_t bytes = (*files)->slot_bytes(backend_);
             return ReadAdapter{source, std::move(*files), bytes};
@@ -124,6 +127,7 @@ private:
 
     const Model& model_;
     kernels::Backend& backend_;
+    const ModelTexts* const texts_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<AdapterSource> to_read_;  // all of these: guarded by mutex_
@@ -164,7 +168,7 @@ struct AdapterCache::Implementation {
           blocks(the_blocks),
           block_bytes(backend.kv_block_bytes(model.kv_shape())),
           options(wanted),
-          loader(model, backend) {}
+          loader(model, backend, options.texts) {}
 
     bool take_packed();
     bool take_read();

@@ -23,6 +23,7 @@
 
 #include "engine/block_pool.h"
 #include "engine/model/adapter.h"
+#include "engine/text/model_text.h"
 
 namespace lorry::engine {
 
@@ -51,6 +52,7 @@ public:
         std::chrono::milliseconds retry_after{1000};  // pause after a first failure; doubles up to retry_after_max
         std::chrono::milliseconds retry_after_max{60000};
         std::chrono::milliseconds unpinned_grace{10000};  // how long a loaded adapter is kept for its first pin
+        const ModelTexts* texts = nullptr;                // as EngineOptions::texts
     };
 
     // Slots are in the memory of `memory`, whose blocks `blocks` counts. All of these outlive the cache.

@@ -93,7 +93,7 @@ struct Engine::Implementation {
                  .sequences = options.sequences_max,
                  .block_size = pool.block_size(),
                  .blocks = pool.total()},
-          adapters(model, backend, *cache, pool, {}),
+          adapters(model, backend, *cache, pool, {.texts = options.texts}),
           running(backend, *cache, pool, adapters),
           waiting(options.fairness_patience),
           mask_time(options.mask_patience) {

@@ -15,6 +15,7 @@
 #include "engine/mask_time.h"
 #include "engine/model/model.h"
 #include "engine/request.h"
+#include "engine/text/model_text.h"
 #include "engine/text/tokenizer.h"
 
 namespace lorry::engine {
@@ -36,7 +37,10 @@ struct EngineOptions {
     // comparisons.
     std::optional<double> draft_chance_least = std::nullopt;
     std::optional<MaskPatience> mask_patience = std::nullopt;  // nullopt: a step waits until all its rows may be drawn
-    bool group_adapters = true;                                // requests whose adapter is in the batch start first; false for comparisons
+    // Of the base and its adapters, whose folders are checked; outlives the engine. nullptr: their tokenizer files are not read, for tests
+    // of models that have none.
+    const ModelTexts* texts = nullptr;
+    bool group_adapters = true;  // requests whose adapter is in the batch start first; false for comparisons
 
     std::int64_t sample_rows_max() const;  // rows of logits per step
 };
@@ -51,7 +55,7 @@ struct StepOutput {
 
 class Engine {
 public:
-    // model, backend and tokenizer outlive the engine. Throws std::runtime_error when kv_bytes is too small for a single block or the
+    // model, backend and tokenizer, the base's, outlive the engine. Throws std::runtime_error when kv_bytes is less than a block or the
     // device has not enough memory.
     Engine(Model& model, kernels::Backend& backend, const Tokenizer& tokenizer, const EngineOptions& options);
     ~Engine();

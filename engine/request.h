@@ -20,6 +20,7 @@
 namespace lorry::engine {
 
 class Grammar;
+class Tokenizer;
 using kernels::TokenId;
 using RequestId = std::uint64_t;
 using Clock = std::chrono::steady_clock;
@@ -53,7 +54,8 @@ struct ShownToken {
 
 // How tokens are drawn and when an answer ends: equal for all requests of a job, which share one.
 struct Drawing {
-    schema::Sampling sampling;  // without seed, max_tokens and logit_bias, which are members here and of Request
+    std::shared_ptr<const Tokenizer> tokenizer;  // of the adapter; null: the base's
+    schema::Sampling sampling;                   // without seed, max_tokens and logit_bias, which are members here and of Request
     std::vector<kernels::TokenBias> logit_bias;
     std::vector<TokenId> end_tokens;         // end the text when drawn; part of it only if sampling.include_stop_text
     std::shared_ptr<const Grammar> grammar;  // which tokens may be drawn, and when the text is complete; null: any, and never

@@ -65,7 +65,8 @@ Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash
       prompt_size_(tokens.size()),
       text_rows_(text_rows),
       root_(root),
-      detokenizer_(tokenizer, request_.drawing->sampling.skip_special_tokens),
+      detokenizer_(request_.drawing->tokenizer != nullptr ? *request_.drawing->tokenizer : tokenizer,
+                   request_.drawing->sampling.skip_special_tokens),
       matcher_(request_.drawing->sampling.stop, request_.drawing->sampling.include_stop_text),
       // Log-probabilities come with draws.
       force_together_(force_together && !request_.drawing->sampling.logprobs && request_.final_targets.empty()) {

@@ -27,7 +27,7 @@ struct TextRows {
 
 class Sequence {
 public:
-    // force_together: tokens that its grammar forces are appended at once; otherwise each is drawn in its turn.
+    // tokenizer: the base's. force_together: tokens that its grammar forces are appended at once; otherwise each is drawn in its turn.
     Sequence(Request request, std::uint64_t arrival, const BlockHash& root, const Tokenizer& tokenizer, const TextRows& text_rows = {},
              bool force_together = true);
 

@@ -12,8 +12,9 @@ namespace lorry::ops {
 
 using consumer::ModelName;
 
-AdapterFolders::AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config)
-    : root_(std::move(root)), base_name_(std::move(base_name)), config_(config) {
+AdapterFolders::AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config,
+                               const engine::ModelTexts& texts)
+    : root_(std::move(root)), base_name_(std::move(base_name)), config_(config), texts_(texts) {
     if (root_.empty()) return;
     for (const std::string& name : {std::string("base"), base_name_}) {
         if (!std::filesystem::exists(root_ / name / "adapter_config.json")) continue;
@@ -53,13 +54,20 @@ engine::ModelConfig AdapterFolders::config_with(std::string_view model) const {
     return config;
 }
 
+bool AdapterFolders::converses(std::string_view model) const {
+    const Known* known = find(model);
+    if (known == nullptr || known->name.text_hash.empty()) return texts_.base().chat_template.has_value();
+    const auto own = texts_.of(known->name.folder);
+    return own && *own != nullptr && (*own)->chat_template.has_value();
+}
+
 AdapterFolders::Known AdapterFolders::inspect(const std::string& name) const {
     if (root_.empty() || schema::adapter_name_error(name) || name == "." || name == "..") return {};
     const std::filesystem::path folder = root_ / name;
     if (!std::filesystem::is_directory(folder)) return {};
-    auto info = engine::inspect_adapter(folder, config_);
+    auto info = engine::inspect_adapter(folder, config_, texts_);
     if (!info) return {.name = {.kind = ModelName::Kind::refused, .hash = {}, .folder = {}, .refusal = info.error()}};
-    ModelName found{.kind = ModelName::Kind::adapter, .hash = info->hash, .folder = folder};
+    ModelName found{.kind = ModelName::Kind::adapter, .hash = info->hash, .folder = folder, .text_hash = info->text_hash};
     if (info->labels) found.head = {.task = info->head, .labels = std::ssize(info->labels->names)};
     return {.name = std::move(found), .info = *std::move(info)};
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "consumer/seams.h"
-#include "engine/model/adapter.h"
+#include "engine/adapter_folder.h"
 #include "engine/model/model_config.h"
 
 namespace lorry::ops {
@@ -17,7 +17,8 @@ namespace lorry::ops {
 class AdapterFolders final : public consumer::AdapterDirectory {
 public:
     // root: the folder; with an empty path there are no adapters. Throws UsageError if an adapter is named `base` or like the base model.
-    AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config);
+    // config and texts are the base model's, and outlive the folders.
+    AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config, const engine::ModelTexts& texts);
 
     consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override;
     std::vector<std::string> names() const override;
@@ -25,6 +26,8 @@ public:
     // What the rows of a table ask of the model with an adapter that resolve() accepts: one that has a head classifies, and nothing else.
     // `base` is the model as it is.
     engine::ModelConfig config_with(std::string_view model) const;
+    // Whether there is a chat template for its jobs: the base's, or one of its own.
+    bool converses(std::string_view model) const;
 
 private:
     struct Known {
@@ -38,6 +41,7 @@ private:
     const std::filesystem::path root_;
     const std::string base_name_;
     const engine::ModelConfig& config_;
+    const engine::ModelTexts& texts_;
     mutable std::mutex mutex_;
     mutable std::map<std::string, Known, std::less<>> known_;  // guarded by mutex_; entries never change
 };

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "consumer/work.h"
+#include "engine/adapter_folder.h"
 #include "engine/files.h"
-#include "engine/model/adapter.h"
 #include "engine/model/sentence_config.h"
 #include "engine/step_memory.h"
 #include "kernels/cpu/isa.h"
@@ -170,9 +170,19 @@ std::int64_t drafts_max_of(const Settings& settings, const SetupWishes& wishes, 
 }  // namespace
 
 EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
+    : EngineSetup(settings, std::make_unique<const engine::ModelTexts>(settings.model), nullptr, wishes) {}
+
+EngineSetup::EngineSetup(const Settings& settings, const engine::ModelTexts& texts, const SetupWishes& wishes)
+    : EngineSetup(settings, nullptr, &texts, wishes) {}
+
+EngineSetup::EngineSetup(const Settings& settings, std::unique_ptr<const engine::ModelTexts> own_texts, const engine::ModelTexts* texts,
+                         const SetupWishes& wishes)
     : settings_(settings),
       backend_((check_folders(settings), watched(make_backend(settings), wishes))),
-      tokenizer_(engine::Tokenizer::load(settings.model)) {
+      own_texts_(std::move(own_texts)),
+      texts_(texts == nullptr ? *own_texts_ : *texts) {
+    const engine::ModelText& text = texts_.base();
+    options_.texts = &texts_;
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(step_tokens_of(settings, backend_->info()), settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
@@ -190,18 +200,18 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     divide_memory(wishes);
     replace_engine(options_);
 
-    auto chat_template = engine::ChatTemplate::load(settings.model);
-    preparer_ = std::make_unique<consumer::Preparer>(tokenizer_, std::move(chat_template), model_->config(),
+    preparer_ = std::make_unique<consumer::Preparer>(text.tokenizer, text.chat_template, model_->config(),
                                                      consumer::PreparerOptions{.context_max = engine_->context_max(),
                                                                                .whole_max = options_.step_rows_max,
                                                                                .share_prefixes = settings.share_prefixes,
                                                                                .reasoning_parser = settings.reasoning_parser,
-                                                                               .tool_parser = settings.tool_parser});
+                                                                               .tool_parser = settings.tool_parser,
+                                                                               .texts = &texts_});
     engine::ContentHash hash;
     hash.add_text(model_->fingerprint());
     hash.add_text(backend_->info().fingerprint);
     reply_ = std::make_unique<consumer::ReplyContext>(
-        consumer::ReplyContext{.tokenizer = tokenizer_,
+        consumer::ReplyContext{.tokenizer = text.tokenizer,
                                .base_name = base_name_of(settings),
                                .system_fingerprint = "fp_" + hash.hex().substr(0, 16),
                                .reply_bytes_max = static_cast<std::int64_t>(settings.result_bytes_max.count)});
@@ -257,14 +267,14 @@ std::size_t EngineSetup::kv_token_bytes() const { return kv_token_bytes_of(*back
 
 engine::Engine& EngineSetup::replace_engine(const engine::EngineOptions& options) {
     engine_.reset();
-    engine_ = std::make_unique<engine::Engine>(*model_, *backend_, tokenizer_, options);
+    engine_ = std::make_unique<engine::Engine>(*model_, *backend_, texts_.base().tokenizer, options);
     return *engine_;
 }
 
 std::size_t EngineSetup::adapter_bytes(std::span<const engine::AdapterSource> adapters) {
     std::size_t bytes = 0;
     for (const engine::AdapterSource& source : adapters) {
-        const auto files = engine::AdapterFiles::read(source.folder, source.hash, *model_);
+        const auto files = engine::read_adapter(source.folder, source.hash, *model_, texts_);
         if (!files) throw std::runtime_error(files.error().reason);
         bytes += (*files)->slot_bytes(*backend_);
     }

@@ -99,9 +99,12 @@ public:
     // Loads everything. Throws UsageError when no model is given or a folder is missing, std::runtime_error when something cannot be loaded
     // or used.
     explicit EngineSetup(const Settings& settings, const SetupWishes& wishes = {});
+    // The same with texts of settings.model that outlive it.
+    EngineSetup(const Settings& settings, const engine::ModelTexts& texts, const SetupWishes& wishes = {});
 
     engine::Engine& engine() { return *engine_; }
     const engine::Model& model() const { return *model_; }
+    const engine::ModelTexts& texts() const { return texts_; }
     const consumer::Preparer& preparer() const { return *preparer_; }
     const consumer::ReplyContext& reply() const { return *reply_; }
     // A hash of the weights; a resumed run compares it.
@@ -120,11 +123,15 @@ public:
     std::size_t adapter_bytes(std::span<const engine::AdapterSource> adapters);
 
 private:
+    // texts: nullptr: own_texts.
+    EngineSetup(const Settings& settings, std::unique_ptr<const engine::ModelTexts> own_texts, const engine::ModelTexts* texts,
+                const SetupWishes& wishes);
     void divide_memory(const SetupWishes& wishes);
 
     const Settings settings_;
     std::unique_ptr<kernels::Backend> backend_;
-    engine::Tokenizer tokenizer_;
+    const std::unique_ptr<const engine::ModelTexts> own_texts_;  // nullptr: they are another's
+    const engine::ModelTexts& texts_;
     std::unique_ptr<engine::Model> model_;
     engine::EngineOptions options_;
     std::size_t step_bytes_ = 0;  // of a device's own memory, set aside for steps

@@ -139,6 +139,7 @@ std::string encode_adapter(const AdapterRegistration& adapter) {
                                  {"bytes", adapter.bytes},
                                  {"registered_at", milliseconds(adapter.registered)}});
     if (adapter.head) message.set("head", Json::object({{"task", adapter.head->task}, {"labels", adapter.head->labels}}));
+    if (!adapter.text.empty()) message.set("text", repair_utf8(adapter.text));
     return message.dump();
 }
 
@@ -153,7 +154,8 @@ Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value)
                                 .rank_max = top.integer("rank"),
                                 .targets = top.texts("targets"),
                                 .bytes = top.integer("bytes"),
-                                .registered = top.time("registered_at")};
+                                .registered = top.time("registered_at"),
+                                .text = top.text("text")};
     if (auto error = adapter_name_error(adapter.name)) top.fail(std::move(*error));
     if (!stays_below_root(adapter.path)) {
         top.fail(fmt::format("field 'path' is '{}'; allowed is a path relative to the workers' adapters_root that stays below it",

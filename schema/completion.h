@@ -104,6 +104,9 @@ struct AdapterRegistration {
     std::int64_t bytes = 0;
     std::optional<Timestamp> registered;
     std::optional<RegisteredHead> head = {};  // nullopt: it has none, or an earlier version registered it
+    // Hash of its own tokenizer and chat template, see engine/text/model_text.h; empty: it uses the base's, or it was registered by an
+    // earlier version.
+    std::string text = {};
 };
 
 // A message of the control topic: cancels one call, or jobs by their id: those below `jobs_end` or, without it (as earlier versions send

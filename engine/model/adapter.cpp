@@ -469,6 +469,13 @@ struct OpenAdapter {
     AdapterConfig config;
     std::string model_config;  // config.json, where it matters: its labels are those of the adapter's head; empty: there is none
     InputFile weights;
+
+    // All but the weights.
+    void add_to(ContentHash& hash, const std::string& text_hash) const {
+        hash.add_text(text);
+        if (!model_config.empty()) hash.add_text(model_config);
+        if (!text_hash.empty()) hash.add_text(text_hash);
+    }
 };
 
 Expected<OpenAdapter, std::string> open_adapter(const std::filesystem::path& folder) {
@@ -505,7 +512,8 @@ Expected<void, std::string> hash_tensors(InputFile& file, std::vector<Tensor> te
 
 }  // namespace
 
-Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& model) {
+Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& model,
+                                                   const std::string& text_hash) {
     auto files = open_adapter(folder);
     if (!files) return unexpected(files.error());
     const auto broken = [](const std::string& error) { return unexpected(in_file(weights_name, error)); };
@@ -530,17 +538,18 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     info->bytes = files->text.size() + weights_bytes;
 
     ContentHash hash;
-    hash.add_text(files->text);
-    if (!files->model_config.empty()) hash.add_text(files->model_config);
+    files->add_to(hash, text_hash);
     hash.add(start);
     hash.add(std::as_bytes(std::span(header)));
     if (const auto added = hash_tensors(files->weights, *tensors, hash); !added) return unexpected(added.error());
     info->hash = hash.hex();
+    info->text_hash = text_hash;
     return info;
 }
 
 Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const std::filesystem::path& folder,
-                                                                         const std::string& expected_hash, const Model& model) {
+                                                                         const std::string& expected_hash, const Model& model,
+                                                                         const std::string& text_hash) {
     auto files = open_adapter(folder);
     if (!files) return unexpected(AdapterError{files.error(), true});
     const std::size_t weights_bytes = files->weights.bytes();
@@ -548,8 +557,7 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
     const std::span<std::byte> bytes(file.get(), weights_bytes);
     if (files->weights.read(bytes) != bytes.size()) return unexpected(AdapterError{truncated(), true});
     ContentHash hash;
-    hash.add_text(files->text);
-    if (!files->model_config.empty()) hash.add_text(files->model_config);
+    files->add_to(hash, text_hash);
     hash.add(bytes);
     const bool has_changed = !expected_hash.empty() && hash.hex() != expected_hash;
 
@@ -570,6 +578,7 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
     }
     if (const auto found = checked->find_output_scales(); !found) return unexpected(AdapterError{found.error()});
     checked->info().hash = hash.hex();
+    checked->info().text_hash = text_hash;
     checked->info().bytes = files->text.size() + weights_bytes;
     return checked;
 }

@@ -18,8 +18,11 @@
 namespace lorry::engine {
 
 struct AdapterInfo {
-    std::string hash;  // xxh128 (hex) over adapter_config.json, adapter_model.safetensors and, if it classifies, config.json
-    std::string base;  // base_model_name_or_path of the config, verbatim
+    // xxh128 (hex) over adapter_config.json, adapter_model.safetensors, config.json if it classifies, and text_hash if it is not empty.
+    std::string hash;
+    std::string text_hash;        // of the tokenizer and the chat template of its own; empty: it uses the base's
+    std::string text_difference;  // from the base's, as ModelText::difference
+    std::string base;             // base_model_name_or_path of the config, verbatim
     std::int64_t rank_max = 0;
     std::vector<std::string> targets;          // names of the modules that the adapter changes, sorted, such as "q_proj"
     std::size_t bytes = 0;                     // of the files
@@ -29,8 +32,10 @@ struct AdapterInfo {
 };
 
 // Reads a folder and checks it against a model without keeping the weights: config keys, tensor names, shapes, dtypes, ranks, NaN and
-// infinities. The error names file, key and value ("adapter_config.json: use_qalora = true is not supported; …").
-Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& config);
+// infinities. The error names file, key and value ("adapter_config.json: use_qalora = true is not supported; …"). text_hash: as
+// AdapterInfo's; inspect_adapter() of engine/adapter_folder.h finds it.
+Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& config,
+                                                   const std::string& text_hash = {});
 
 // A module that the adapter replaces (modules_to_save): rows [out_begin, out_begin + weight->out_features()) of a projection.
 struct ReplacedLinear {
@@ -92,7 +97,7 @@ public:
     // Makes the checks of inspect_adapter and refuses NaN and infinities. The folder's content must hash to expected_hash, unless that is
     // empty. The model outlives the files.
     static Expected<std::unique_ptr<AdapterFiles>, AdapterError> read(const std::filesystem::path& folder, const std::string& expected_hash,
-                                                                      const Model& model);
+                                                                      const Model& model, const std::string& text_hash = {});
     virtual ~AdapterFiles() = default;
     // The packer's memory outlives the adapter. With a measuring slot, only the slot's size is meaningful afterwards.
     virtual std::unique_ptr<Adapter> pack(kernels::Packer& packer) const = 0;

@@ -17,6 +17,7 @@ using schema::Json;
 struct Templates {
     std::filesystem::path file;  // for messages
     Json by_name = Json::object({});
+    bool is_empty() const { return by_name.as_object()->empty(); }
 };
 
 // Reads "chat_template" of tokenizer_config.json or chat_template.json: a string, or [{"name": ..., "template": ...}, ...].
@@ -41,7 +42,7 @@ Templates templates_in(const std::filesystem::path& file, const Json& config) {
     return found;
 }
 
-Templates find_templates(const std::filesystem::path& folder, const Json& tokenizer_config) {
+Templates templates_in(const std::filesystem::path& folder) {
     const auto jinja = folder / "chat_template.jinja";
     if (const auto source = read_if_there(jinja)) {
         Templates found{.file = jinja};
@@ -51,31 +52,57 @@ Templates find_templates(const std::filesystem::path& folder, const Json& tokeni
         }
         return found;
     }
-    const auto json = folder / "chat_template.json";
-    auto found = templates_in(json, read_json_object(json));
-    if (found.by_name.as_object()->empty()) found = templates_in(folder / "tokenizer_config.json", tokenizer_config);
+    Templates found;
+    for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
+        const auto file = folder / name;
+        found = templates_in(file, read_json_object(file));
+        if (!found.is_empty()) break;
+    }
     return found;
+}
+
+Templates find_templates(const TextFolder& folder) {
+    for (const std::filesystem::path& place : folder.templates()) {
+        if (auto found = templates_in(place); !found.is_empty()) return found;
+    }
+    return {};
+}
+
+// The templates, and the special tokens whose names are in them: they decide how chats are rendered. Parsers drop a newline at the end.
+std::string meaning_of(const Json& by_name, const Json& special_tokens) {
+    Json templates = Json::object({});
+    Json tokens = Json::object({});
+    for (const auto& [name, text] : *by_name.as_object()) {
+        std::string_view source = *text.as_string();
+        if (source.ends_with('\n')) source.remove_suffix(1);
+        templates.set(name, std::string(source));
+        for (const auto& [token, value] : *special_tokens.as_object()) {
+            if (source.find(token) != std::string_view::npos) tokens.set(token, value);
+        }
+    }
+    return Json::object({{"templates", std::move(templates)}, {"special_tokens", std::move(tokens)}}).dump();
 }
 
 }  // namespace
 
 void ChatTemplate::Free::operator()(lorry_text_chat_template* handle) const { lorry_text_chat_template_free(handle); }
 
-std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& model_folder) {
-    const auto config = read_json_object(model_folder / "tokenizer_config.json");
-    auto templates = find_templates(model_folder, config);
-    if (templates.by_name.as_object()->empty()) return std::nullopt;
+std::optional<ChatTemplate> ChatTemplate::load(const TextFolder& folder) {
+    auto templates = find_templates(folder);
+    if (templates.is_empty()) return std::nullopt;
     std::string source;
     for (const auto& [name, text] : *templates.by_name.as_object()) source += *text.as_string() + '\n';
+    Json special_tokens = special_tokens_of(folder, read_json_object(folder.tokenizer_config()));
+    std::string meaning = meaning_of(templates.by_name, special_tokens);
     const auto description =
-        Json::object({{"templates", std::move(templates.by_name)}, {"special_tokens", special_tokens_of(model_folder, config)}}).dump();
+        Json::object({{"templates", std::move(templates.by_name)}, {"special_tokens", std::move(special_tokens)}}).dump();
     lorry_text_chat_template* handle = nullptr;
     std::string error;
     if (lorry_text_chat_template_new(abi::view_of(description), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {
         throw std::runtime_error(templates.file.string() + " cannot be used: " + error + "; correct the template, or remove it to serve " +
                                  "/v1/completions only");
     }
-    return ChatTemplate(Handle(handle), std::move(source));
+    return ChatTemplate(Handle(handle), std::move(source), std::move(meaning));
 }
 
 Expected<std::string, std::string> ChatTemplate::render(const ChatRequest& request) const {

@@ -1,5 +1,5 @@
 // What an answer must match: a JSON schema, a regular expression, a list of choices or a Lark grammar. A grammar says which tokens may come
-// next (llguidance). consumer/preparer.cpp compiles a job's grammar; each sequence (engine/sequence.h) has an answer of its own.
+// next (llguidance). consumer/text/text_preparer.cpp compiles a job's grammar; each sequence (engine/sequence.h) has an answer of its own.
 #pragma once
 
 #include <cstddef>

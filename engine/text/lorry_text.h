@@ -52,6 +52,11 @@ lorry_text_status lorry_text_convert(lorry_text_view settings, const lorry_text_
                                      lorry_text_sink error);
 void lorry_text_tokenizer_free(lorry_text_tokenizer* tokenizer);
 
+/* `difference` takes a sentence that says what makes `tokenizer` give other ids or texts than `base`, or nothing if they are alike, however
+ * their files are written: "it has the token \"<x>\" with the id 7, and the base has none with it". */
+lorry_text_status lorry_text_difference(const lorry_text_tokenizer* tokenizer, const lorry_text_tokenizer* base, lorry_text_sink difference,
+                                        lorry_text_sink error);
+
 /* `ids` takes int32_t values. `text` must be UTF-8; otherwise the error names the first invalid byte. */
 lorry_text_status lorry_text_encode(const lorry_text_tokenizer* tokenizer, lorry_text_view text, bool add_special_tokens,
                                     lorry_text_sink ids, lorry_text_sink error);
@@ -85,8 +90,8 @@ typedef struct {
     size_t windows_max; /* a text with more is an error */
     size_t repeated;    /* the tokens of so many characters at the beginning of the text are in each window */
 } lorry_text_windows;
-lorry_text_status lorry_text_encode_windows(const lorry_text_tokenizer* tokenizer, lorry_text_view text,
-                                            const lorry_text_windows* windows, lorry_text_sink tokens, lorry_text_sink error);
+lorry_text_status lorry_text_encode_windows(const lorry_text_tokenizer* tokenizer, lorry_text_view text, const lorry_text_windows* windows,
+                                            lorry_text_sink tokens, lorry_text_sink error);
 bool lorry_text_takes_pairs(const lorry_text_tokenizer* tokenizer);
 size_t lorry_text_special_tokens_added(const lorry_text_tokenizer* tokenizer, bool pair);
 /* Sets `id` and returns true if the tokenizer has a token of this name, for example "mask_token". */

@@ -1,9 +1,13 @@
 // Implements Tokenizer with the crate's C functions.
 #include "engine/text/tokenizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <ranges>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/files.h"
 #include "engine/text/abi.h"
@@ -42,6 +46,10 @@ Expected<std::string, std::string> converted(const std::filesystem::path& model_
     return json;
 }
 
+// Options of tokenizer_config.json, and the tokens that they add.
+constexpr std::array<std::pair<const char*, const char*>, 2> edge_names = {
+    {{"add_bos_token", "bos_token"}, {"add_eos_token", "eos_token"}}};
+
 lorry_text_strategy strategy_of(TruncationStrategy strategy) {
     switch (strategy) {
         case TruncationStrategy::longest_first: return LORRY_TEXT_LONGEST_FIRST;
@@ -67,29 +75,57 @@ std::vector<Encoding> encodings_of(const std::vector<lorry_text_token>& tokens) 
 
 void Tokenizer::Free::operator()(lorry_text_tokenizer* handle) const { lorry_text_tokenizer_free(handle); }
 
-Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
-    const schema::Json config = read_json_object(model_folder / "tokenizer_config.json");
-    const schema::Json special_tokens = special_tokens_of(model_folder, config);
-    const std::string settings = tokenizer_settings_of(model_folder, config, special_tokens).dump();
-    const auto file = model_folder / "tokenizer.json";
+Tokenizer Tokenizer::load(const TextFolder& folder) {
+    const schema::Json config = read_json_object(folder.tokenizer_config());
+    const schema::Json special_tokens = special_tokens_of(folder, config);
+    const std::string settings = tokenizer_settings_of(folder, config, special_tokens).dump();
+    const auto file = folder.vocabulary() / "tokenizer.json";
     const bool converts = !std::filesystem::exists(file);
-    const auto json = converts ? converted(model_folder, settings) : read_text(file);
+    const auto json = converts ? converted(folder.vocabulary(), settings) : read_text(file);
     if (!json) throw std::runtime_error(json.error());
     lorry_text_tokenizer* handle = nullptr;
     std::string error;
     if (lorry_text_tokenizer_new(abi::view_of(*json), abi::view_of(settings), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {
-        throw std::runtime_error((converts ? model_folder.string() + ": the tokenizer" : file.string()) + " cannot be used: " + error +
-                                 "; take the file of the original model or save it again with transformers");
+        throw std::runtime_error((converts ? folder.vocabulary().string() + ": the tokenizer" : file.string()) +
+                                 " cannot be used: " + error + "; take the file of the original model or save it again with transformers");
     }
     Tokenizer tokenizer{Handle(handle)};
     const schema::Json* const inputs = config.find("model_input_names");
     if (inputs != nullptr && inputs->is_array()) {
-        tokenizer.gives_types_ = std::ranges::any_of(*inputs->as_array(), [](const schema::Json& input) {
+        tokenizer.types_listed_ = std::ranges::any_of(*inputs->as_array(), [](const schema::Json& input) {
             return input.as_string() != nullptr && *input.as_string() == "token_type_ids";
         });
     }
     if (const schema::Json* eos = special_tokens.find("eos_token")) tokenizer.eos_ = tokenizer.find(*eos->as_string());
+    for (const auto& [name, token] : edge_names) {
+        const schema::Json* const adds = config.find(name);
+        const schema::Json* const text = special_tokens.find(token);
+        if (adds == nullptr || !adds->as_bool() || text == nullptr) continue;
+        tokenizer.edges_.push_back({.name = name, .token = tokenizer.find(*text->as_string()), .is_added = *adds->as_bool()});
+    }
     return tokenizer;
+}
+
+std::optional<std::string> Tokenizer::difference_from(const Tokenizer& base) const {
+    // Of the base, tokenizer.json alone decides; here transformers may have trained with what the option says.
+    const auto around = encode("", true);
+    for (const Edge& edge : edges_) {
+        const bool adds = around && edge.token && std::ranges::find(*around, *edge.token) != around->end();
+        const auto known = std::ranges::find(base.edges_, edge.name, &Edge::name);
+        if (edge.is_added == adds || (known != base.edges_.end() && known->is_added == edge.is_added)) continue;
+        throw std::runtime_error(
+            fmt::format("tokenizer_config.json: {} = {} contradicts the post_processor of tokenizer.json, which {} that token; save the "
+                        "tokenizer again with transformers",
+                        edge.name, edge.is_added, adds ? "adds" : "does not add"));
+    }
+    std::string difference;
+    std::string error;
+    if (lorry_text_difference(handle_.get(), base.handle_.get(), abi::sink_into(difference), abi::sink_into(error)) != LORRY_TEXT_OK)
+        throw std::runtime_error("comparing tokenizers failed: " + error);
+    if (!difference.empty()) return difference;
+    if (eos_ && eos_ != base.eos_) return fmt::format("its eos_token is \"{}\", which is not the base's", token_spelling(*eos_));
+    if (types_listed_ && *types_listed_ != base.gives_types()) return "its model_input_names differ in token_type_ids";
+    return std::nullopt;
 }
 
 Expected<std::vector<TokenId>, std::string> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {

@@ -1,5 +1,5 @@
 // A model's tokenizer: converts text to ids and back, exactly as Hugging Face's tokenizers library does. Loaded once per model at start;
-// used by consumer/preparer.cpp (encode), for logprobs (token_bytes), by Detokenizer, and by encoder models (encode_pair, encode_windows).
+// used by consumer/text/ (encode), for logprobs (token_bytes), by Detokenizer, and by encoder models (encode_pair, encode_windows).
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 
 #include "engine/text/encoding.h"
 #include "engine/text/token.h"
+#include "engine/text/tokenizer_files.h"
 #include "schema/check.h"
 
 struct lorry_text_tokenizer;
@@ -27,7 +28,14 @@ public:
     // do_lower_case, for example. Truncation and padding of the file are not applied. Where there is no tokenizer.json, the older files of
     // the tokenizer's class are converted as transformers does: vocab.txt, vocab.json with merges.txt, or a SentencePiece model. Throws
     // std::runtime_error that names the file and what to do if a file is missing or unusable, or the class if there is no conversion.
-    static Tokenizer load(const std::filesystem::path& model_folder);
+    static Tokenizer load(const TextFolder& folder);
+    static Tokenizer load(const std::filesystem::path& model_folder) { return load(TextFolder(model_folder)); }
+
+    // What makes this tokenizer of an adapter's folder give other ids or texts than its base's, as the rest of a sentence: "its decoder is
+    // another one". nullopt: nothing does, however their files are written. Which token pads, and what truncates, does not matter, as
+    // neither happens here. Throws std::runtime_error if its add_bos_token or add_eos_token contradicts its post-processor, unlike the
+    // base's: transformers may have trained with either.
+    std::optional<std::string> difference_from(const Tokenizer& base) const;
 
     // Special tokens spelled out in `text` become their ids, as with Hugging Face. Text from a chat template already has special tokens:
     // encode it without adding any. The error says why the text cannot be encoded, for example because it is not UTF-8.
@@ -44,7 +52,7 @@ public:
     // False: what the post-processor makes of a pair lacks one of its texts.
     bool takes_pairs() const;
     // Whether models are given the token types: not where model_input_names of tokenizer_config.json leaves them out.
-    bool gives_types() const { return gives_types_; }
+    bool gives_types() const { return types_listed_.value_or(true); }
     // How many tokens the post-processor adds to one text or to a pair.
     std::int32_t special_tokens_added(bool pair) const;
     // As configured by tokenizer_config.json or special_tokens_map.json, else by the tokenizer's class in transformers.
@@ -85,7 +93,14 @@ private:
 
     Handle handle_;
     std::optional<TokenId> eos_;
-    bool gives_types_ = true;
+    std::optional<bool> types_listed_;  // whether model_input_names has token_type_ids; nullopt: there is no such list
+    // What tokenizer_config.json says of a token at an edge of each text: transformers makes a post-processor of it for some classes.
+    struct Edge {
+        std::string name;  // "add_bos_token"
+        std::optional<TokenId> token;
+        bool is_added = false;
+    };
+    std::vector<Edge> edges_;
 };
 
 }  // namespace lorry::engine

@@ -79,19 +79,65 @@ std::map<std::int32_t, Json> tokens_of_file(const std::filesystem::path& file, c
     return by_id;
 }
 
-Json added_tokens_of(const std::filesystem::path& model_folder, const Json& config, const Json& special_tokens) {
+Json added_tokens_of(const TextFolder& folder, const Json& config, const Json& special_tokens) {
     std::map<std::int32_t, Json> by_id;
     if (const Json* decoder = config.find("added_tokens_decoder"); decoder != nullptr && decoder->is_object()) {
-        by_id = tokens_of_decoder(*decoder, model_folder / "tokenizer_config.json", special_tokens);
-    } else if (!std::filesystem::exists(model_folder / "tokenizer.json")) {
-        by_id = tokens_of_file(model_folder / "added_tokens.json", special_tokens);
+        by_id = tokens_of_decoder(*decoder, folder.tokenizer_config(), special_tokens);
+    } else if (!std::filesystem::exists(folder.vocabulary() / "tokenizer.json")) {
+        by_id = tokens_of_file(folder.vocabulary() / "added_tokens.json", special_tokens);
     }
     Json tokens = Json::array({});
     for (auto& [id, token] : by_id) tokens.push(std::move(token));
     return tokens;
 }
 
+// Whether the adapter's folder has a file that its base's lacks, or has with another content.
+bool has_other(const std::filesystem::path& own, const std::filesystem::path& base) {
+    if (!std::filesystem::exists(own)) return false;
+    if (!std::filesystem::exists(base)) return true;
+    const auto ours = read_text(own);
+    const auto theirs = read_text(base);
+    for (const auto* text : {&ours, &theirs}) {
+        if (!*text) throw std::runtime_error(text->error());
+    }
+    return *ours != *theirs;
+}
+
+// The older files of vocabularies, one of each kind.
+constexpr std::array older_vocabularies = {"vocab.txt",    "vocab.json", "tokenizer.model",
+                                           "spiece.model", "spm.model",  "sentencepiece.bpe.model"};
+
 }  // namespace
+
+TextFolder::TextFolder(std::filesystem::path adapter, std::filesystem::path base)
+    : base_(std::move(base)),
+      own_(std::move(adapter)),
+      has_vocabulary_(std::filesystem::exists(own_ / "tokenizer.json") ||
+                      std::ranges::any_of(older_vocabularies, [&](const char* name) { return has_other(own_ / name, base_ / name); })),
+      has_config_(std::filesystem::exists(own_ / "tokenizer_config.json")) {}
+
+std::vector<std::filesystem::path> TextFolder::templates() const {
+    if (own_ == base_) return {base_};
+    return {own_, base_};
+}
+
+std::span<const char* const> text_files() {
+    static constexpr std::array names = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "chat_template.jinja",
+                                         "additional_chat_templates/tool_use.jinja",
+                                         "chat_template.json",
+                                         "vocab.txt",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "tokenizer.model",
+                                         "spiece.model",
+                                         "spm.model",
+                                         "sentencepiece.bpe.model"};
+    return names;
+}
 
 std::optional<std::string> read_if_there(const std::filesystem::path& file) {
     if (!std::filesystem::exists(file)) return std::nullopt;
@@ -111,17 +157,17 @@ Json read_json_object(const std::filesystem::path& file) {
     return std::move(*json);
 }
 
-Json special_tokens_of(const std::filesystem::path& model_folder, const Json& config) {
+Json special_tokens_of(const TextFolder& folder, const Json& config) {
     Json tokens = Json::object({});
+    if (const auto base = folder.base()) tokens = special_tokens_of(*base, read_json_object(base->tokenizer_config()));
     add_special_tokens(config, tokens);
     // Only checkpoints older than this key have their tokens in a separate file.
-    if (config.find("added_tokens_decoder") == nullptr)
-        add_special_tokens(read_json_object(model_folder / "special_tokens_map.json"), tokens);
+    if (config.find("added_tokens_decoder") == nullptr) add_special_tokens(read_json_object(folder.special_tokens_map()), tokens);
     return tokens;
 }
 
-Json tokenizer_settings_of(const std::filesystem::path& model_folder, const Json& config, const Json& special_tokens) {
-    const Json model = read_json_object(model_folder / "config.json");
+Json tokenizer_settings_of(const TextFolder& folder, const Json& config, const Json& special_tokens) {
+    const Json model = read_json_object(folder.config());
     const auto text_of = [](const Json& object, const char* key) {
         const Json* value = object.find(key);
         return value != nullptr && value->is_string() ? *value->as_string() : std::string();
@@ -132,7 +178,7 @@ Json tokenizer_settings_of(const std::filesystem::path& model_folder, const Json
                          {"model_type", text_of(model, "model_type")},
                          {"config", config},
                          {"special_tokens", special_tokens},
-                         {"added_tokens", added_tokens_of(model_folder, config, special_tokens)}});
+                         {"added_tokens", added_tokens_of(folder, config, special_tokens)}});
 }
 
 }  // namespace lorry::engine

@@ -59,7 +59,7 @@ std::vector<LossRow> measure_loss(const Settings& settings, const std::filesyste
         format.put_into(own);
         own.device = kernels::obstacle(storage_options(own), kernels::DeviceKind::cpu) ? "cuda" : "cpu";
         EngineSetup setup(own, {.plain_decoding = true});
-        const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config());
+        const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config(), setup.texts());
         std::vector<engine::Request> requests = read_requests(jobs, jobs_max, setup, adapters);
         LossRow row{.circumstances = circumstances_json(setup), .weights = setup.storage()};
         double log_probability = 0.0;

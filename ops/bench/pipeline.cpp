@@ -41,8 +41,9 @@ ExitCode BenchPipelineCommand::run() {
     const Settings settings = configuration_.load();
     require_file(jobs_);
     const engine::ModelConfig config = check_folders(settings);
-    const AdapterFolders adapters(settings.adapters, base_name_of(settings), config);
-    EngineSetup setup(settings, {.watch = only_sample, .plain_decoding = true});
+    const engine::ModelTexts texts(settings.model);
+    const AdapterFolders adapters(settings.adapters, base_name_of(settings), config, texts);
+    EngineSetup setup(settings, texts, {.watch = only_sample, .plain_decoding = true});
     std::cerr << setup.describe();
     const PipelineCost cost = run_pipeline(setup, adapters, settings, jobs_, repeat_);
 

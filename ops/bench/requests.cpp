@@ -20,7 +20,7 @@ public:
         const engine::Clock::time_point begin = engine::Clock::now();
         EngineSetup setup(settings, {.plain_decoding = true});
         const double load_seconds = std::chrono::duration<double>(engine::Clock::now() - begin).count();
-        const AdapterFolders folders(settings.adapters, base_name_of(settings), setup.model().config());
+        const AdapterFolders folders(settings.adapters, base_name_of(settings), setup.model().config(), setup.texts());
         answer_request_lines(setup, folders, load_seconds, std::cin, std::cout);
         return ExitCode::done;
     }

@@ -47,7 +47,8 @@ void check_context(EngineSetup& setup, std::int64_t tokens) {
 }
 
 std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const engine::ModelConfig& config) {
-    const AdapterFolders folders(settings.adapters, base_name_of(settings), config);
+    const engine::ModelTexts texts(settings.model);
+    const AdapterFolders folders(settings.adapters, base_name_of(settings), config, texts);
     std::vector<engine::AdapterSource> adapters;
     for (const std::string& name : folders.names()) {
         const consumer::ModelName found = folders.resolve(name, {});

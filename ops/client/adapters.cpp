@@ -8,7 +8,7 @@
 
 #include "consumer/kafka/client.h"
 #include "consumer/kafka/follow/adapter_topic.h"
-#include "engine/model/adapter.h"
+#include "engine/adapter_folder.h"
 #include "ops/client/compacted_topic.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
@@ -74,10 +74,11 @@ private:
             throw UsageError("--model DIR is missing: an adapter is checked against its base model before jobs can use it");
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
         const engine::ModelConfig config = load_config(settings);
+        const engine::ModelTexts texts(settings.model);
         int refused = 0;
         std::vector<schema::AdapterRegistration> good;
         for (const auto& [name, folder] : folders()) {
-            const auto registration = inspect(settings, config, name, folder);
+            const auto registration = inspect(settings, config, texts, name, folder);
             if (!registration) {
                 ++refused;
                 std::cerr << fmt::format("lorry: {}: {}\n", name, registration.error());
@@ -87,9 +88,10 @@ private:
         }
         if (!good.empty()) consumer::register_adapters(kafka, topics_of(settings).adapters(), good);
         for (const schema::AdapterRegistration& adapter : good) {
-            std::cerr << fmt::format("{}: registered, rank {}, {} on {}, {}\n", adapter.name, adapter.rank_max,
+            std::cerr << fmt::format("{}: registered, rank {}, {} on {}, {}{}\n", adapter.name, adapter.rank_max,
                                      show_bytes(static_cast<std::size_t>(adapter.bytes)), joined(adapter.targets, ", "),
-                                     adapter.hash.substr(0, hash_digits_shown));
+                                     adapter.hash.substr(0, hash_digits_shown),
+                                     adapter.text.empty() ? "" : ", with the tokenizer and chat template of its folder");
         }
         if (settings.adapters.empty()) {
             std::cerr << fmt::format("Their paths are relative to {}: pass that to the workers as --adapters.\n", default_root().string());
@@ -120,7 +122,8 @@ private:
     }
 
     Expected<schema::AdapterRegistration, std::string> inspect(const Settings& settings, const engine::ModelConfig& config,
-                                                               const std::string& name, const std::filesystem::path& folder) const {
+                                                               const engine::ModelTexts& texts, const std::string& name,
+                                                               const std::filesystem::path& folder) const {
         if (auto error = schema::adapter_name_error(name)) return unexpected(*std::move(error));
         if (name == base_name_of(settings)) return unexpected(fmt::format("'{}' is the base model's own name; choose another", name));
         const std::filesystem::path root = settings.adapters.empty() ? default_root() : std::filesystem::path(settings.adapters);
@@ -130,7 +133,7 @@ private:
             return unexpected(fmt::format("{} is not below {}: workers only load adapters from there (--adapters); move or copy it",
                                           folder.string(), root.string()));
         }
-        const auto info = engine::inspect_adapter(folder, config);
+        const auto info = engine::inspect_adapter(folder, config, texts);
         if (!info) return unexpected(info.error());
         std::optional<schema::RegisteredHead> head;
         if (info->labels) head = {.task = std::string(name_of(info->head)), .labels = std::ssize(info->labels->names)};
@@ -142,7 +145,8 @@ private:
                                            .targets = info->targets,
                                            .bytes = static_cast<std::int64_t>(info->bytes),
                                            .registered = now(),
-                                           .head = std::move(head)};
+                                           .head = std::move(head),
+                                           .text = info->text_hash};
     }
 
     ExitCode remove(const Settings& settings) {

@@ -130,10 +130,11 @@ void check_memory(const Settings& settings, ModelCheck& check) {
 
 void check_adapters(const Settings& settings, ModelCheck& check) {
     if (settings.adapters.empty()) return;
+    const engine::ModelTexts texts(settings.model);
     for (const auto& entry : std::filesystem::directory_iterator(settings.adapters)) {
         if (!entry.is_directory()) continue;
         AdapterReport report{.name = entry.path().filename().string(), .info = {}, .problem = {}};
-        if (auto info = engine::inspect_adapter(entry.path(), check.model.config)) {
+        if (auto info = engine::inspect_adapter(entry.path(), check.model.config, texts)) {
             report.info = std::move(*info);
         } else {
             report.problem = std::move(info.error());
@@ -203,6 +204,11 @@ std::string show(const ModelCheck& check) {
         }
         text += show_table(rows, 0b0110);
     }
+    for (const AdapterReport& adapter : check.adapters) {
+        if (!adapter.info || adapter.info->text_difference.empty()) continue;
+        text += fmt::format("note: jobs of {} use the tokenizer and the chat template of its folder: {}\n", adapter.name,
+                            adapter.info->text_difference);
+    }
     for (const std::string& remark : check.remarks) text += "note: " + remark + "\n";
     for (const std::string& problem : check.problems) text += "refused: " + problem + "\n";
     return text;
@@ -246,6 +252,7 @@ schema::Json json_of(const ModelCheck& check) {
             one.set("rank_max", adapter.info->rank_max);
             one.set("bytes", adapter.info->bytes);
             one.set("targets", list(adapter.info->targets));
+            if (!adapter.info->text_difference.empty()) one.set("own_text", schema::repair_utf8(adapter.info->text_difference));
         } else {
             one.set("problem", schema::repair_utf8(adapter.problem));
         }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/adapter.h"
+#include "engine/adapter_folder.h"
 #include "engine/model/model.h"
 #include "ops/settings.h"
 #include "schema/json.h"

@@ -236,7 +236,8 @@ ExitCode RunCommand::run() {
     check_names(settings);
     topic_ = consumer::is_standard_input(input_) ? "stdin" : std::filesystem::path(input_).filename().string();
     const engine::ModelConfig config = check_folders(settings);
-    const AdapterFolders adapters(settings.adapters, base_name_of(settings), config);
+    const engine::ModelTexts texts(settings.model);
+    const AdapterFolders adapters(settings.adapters, base_name_of(settings), config, texts);
     const std::optional<TableFlags::Made> made = make_table(settings, config, adapters);
     const consumer::Table* const rows = made ? &made->table : nullptr;
 
@@ -244,7 +245,7 @@ ExitCode RunCommand::run() {
     if (!consumer::is_standard_input(input_)) summary_ = consumer::summarize_file(input_, format_);
     if (output_row() == consumer::OutputRow::results) consumer::check_parquet(input_);
     if (sample_ > 0) chosen_ = consumer::spread_sample(input_, format_, sample_, summary_->records);
-    EngineSetup setup(settings);
+    EngineSetup setup(settings, texts);
     if (made) {
         if (const auto error = made->table.error_of_limits(made->model, setup.preparer()))
             throw UsageError("every row would fail: " + *error);

@@ -12,7 +12,6 @@
 #include "consumer/file/listed.h"
 #include "consumer/file/table_csv.h"
 #include "engine/files.h"
-#include "engine/text/chat_template.h"
 #include "ops/command.h"
 #include "ops/flag_checks.h"
 #include "schema/codec_error.h"
@@ -281,7 +280,7 @@ schema::Json::Object TableFlags::fields(std::optional<schema::Json> answer_schem
 
 consumer::TableOptions TableFlags::options_of(const MakeArgs& args, RowTask task) const {
     const bool converses = consumer::row_of(task).chat_endpoint.has_value();
-    const bool chat = converses && (endpoint_.empty() ? engine::ChatTemplate::load(args.settings.model).has_value() : endpoint_ == "chat");
+    const bool chat = converses && (endpoint_.empty() ? args.adapters.converses(adapter_) : endpoint_ == "chat");
     const auto answer_schema = read_schema(args.spreads_objects);
     consumer::TableOptions options{.task = task,
                                    .csv = args.format.records == RecordFormat::csv,

@@ -57,7 +57,8 @@ ExitCode UpCommand::run() {
     const Settings settings = configuration_.load();
     const engine::ModelConfig config = check_folders(settings);
     const std::string base_name = base_name_of(settings);
-    const AdapterFolders adapters(settings.adapters, base_name, config);
+    const engine::ModelTexts texts(settings.model);
+    const AdapterFolders adapters(settings.adapters, base_name, config, texts);
     start_event_log(settings.log_level);
 
     // Listens before the model is loaded: a port that is taken is found at once, and calls wait.
@@ -81,7 +82,7 @@ ExitCode UpCommand::run() {
                     }},
                calls, "--port");
 
-    EngineSetup setup(settings);
+    EngineSetup setup(settings, texts);
     std::cerr << setup.describe();
     consumer::Pipeline pipeline({.source = calls,
                                  .sink = calls,

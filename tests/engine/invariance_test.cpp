@@ -122,7 +122,7 @@ TEST_P(Invariance, HoldsInABatchOfAllAdapters) {
 }
 
 TEST_P(Invariance, HoldsWhereMasksAreLate) {
-    ModelRig rig(GetParam(), checkpoint, {.mask_patience = MaskPatience{.step_share = 0.0, .seconds_least = 1e-6}});
+    ModelRig rig(GetParam(), checkpoint, {.mask_patience = MaskPatience{.step_share = 0.0, .seconds_least = 20e-6}});
     expect_same(rig.run(mixed_requests(rig.model->config())), alone());
     EXPECT_GT(rig.engine->stats().held_back, 0U);
 }

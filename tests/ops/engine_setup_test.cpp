@@ -16,9 +16,10 @@ namespace {
 TEST(AdapterFolders, KnowTheHeadsOfAdapters) {
     const tests::TinyEncoder base("bert");
     const engine::ModelConfig config = engine::ModelConfig::load(base.model);
+    const engine::ModelTexts texts(base.model);
     const auto head_of = [&](const std::string& name) {
         const tests::SeededFolder adapter(tests::golden_folder() / "encoder_adapters" / name, "adapter_model.safetensors");
-        const AdapterFolders folders(adapter.path().parent_path(), "tiny", config);
+        const AdapterFolders folders(adapter.path().parent_path(), "tiny", config, texts);
         const auto resolved = folders.resolve(adapter.path().filename().string(), {});
         EXPECT_EQ(resolved.kind, consumer::ModelName::Kind::adapter) << resolved.refusal;
         return resolved.head ? std::string(name_of(resolved.head->task)) + " " + std::to_string(resolved.head->labels) : "none";

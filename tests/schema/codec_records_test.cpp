@@ -227,6 +227,9 @@ TEST(CodecRecordsTest, ARegistrationIsReadBackAndCannotLeaveTheAdaptersRoot) {
     const std::string with_head = encode_adapter(classifier);
     EXPECT_THAT(with_head, testing::EndsWith(R"("registered_at":5,"head":{"task":"classify","labels":3}})"));
     EXPECT_EQ(encode_adapter(*parse_adapter(with_head)), with_head);
+    classifier.text = "0af3";
+    EXPECT_THAT(encode_adapter(classifier), testing::EndsWith(R"("labels":3},"text":"0af3"})"));
+    EXPECT_EQ(parse_adapter(encode_adapter(classifier))->text, "0af3");
     EXPECT_THAT(parse_adapter(R"({"name":"a","hash":"h","path":"p","head":{"task":"classify","labels":-1}})").error(),
                 HasSubstr("field 'head': field 'labels'"));
     for (const char* path : {"/etc/passwd", "../x", "a/../../x", "..", "", "a\\u0000b"}) {

@@ -81,9 +81,14 @@ bool AdapterTopic::take(const schema::JobRecord& record) {
     if (!is_below(parsed->path)) return complain("its path '" + parsed->path + "' leaves adapters_root; register a path relative to it");
     Name& name = names_[parsed->name];
     name.current = parsed->hash;
-    name.by_hash[parsed->hash] = {.hash = parsed->hash, .path = parsed->path, .folder = {}, .head = head_of(parsed->head)};
+    name.by_hash[parsed->hash] = {
+        .hash = parsed->hash, .path = parsed->path, .folder = {}, .head = head_of(parsed->head), .text_hash = parsed->text};
     ++counters_.registered;
     return true;
+}
+
+ModelName AdapterTopic::Adapter::in(const std::filesystem::path& place) const {
+    return {.kind = ModelName::Kind::adapter, .hash = hash, .folder = place, .refusal = {}, .text_hash = text_hash, .head = head};
 }
 
 AdapterTopic::Adapter* AdapterTopic::find(std::string_view model) const {
@@ -129,10 +134,7 @@ ModelName AdapterTopic::resolve(std::string_view model, Clock::time_point polled
             const bool is_unknown = has_waited(model, polled) && read;
             return {.kind = is_unknown ? ModelName::Kind::unknown : ModelName::Kind::not_yet, .hash = {}, .folder = {}};
         }
-        if (!adapter->folder.empty()) {
-            return {
-                .kind = ModelName::Kind::adapter, .hash = adapter->hash, .folder = adapter->folder, .refusal = {}, .head = adapter->head};
-        }
+        if (!adapter->folder.empty()) return adapter->in(adapter->folder);
         fresh = *adapter;
     }
     return look_up(model, *fresh);
@@ -158,7 +160,7 @@ ModelName AdapterTopic::look_up(std::string_view model, const Adapter& adapter) 
     }
     Adapter* const known = find(model);
     if (known != nullptr && known->hash == adapter.hash && known->path == adapter.path) known->folder = *folder;
-    return {.kind = ModelName::Kind::adapter, .hash = adapter.hash, .folder = *folder, .refusal = {}, .head = adapter.head};
+    return adapter.in(*folder);
 }
 
 std::vector<std::string> AdapterTopic::names() const {

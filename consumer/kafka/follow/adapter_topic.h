@@ -56,6 +56,9 @@ private:
         std::filesystem::path path;    // as registered, relative to adapters_root
         std::filesystem::path folder;  // empty until the first job asks
         std::optional<AdapterHead> head;
+        std::string text_hash;
+
+        ModelName in(const std::filesystem::path& place) const;
     };
     void apply(const schema::JobRecord& record);
     bool take(const schema::JobRecord& record);

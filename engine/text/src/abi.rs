@@ -10,6 +10,7 @@ use tokenizers::{TruncationDirection, TruncationStrategy};
 use crate::chat_template::{ChatRequest, ChatTemplate};
 use crate::convert;
 use crate::detokenizer::Detokenizer;
+use crate::difference;
 use crate::encoding::{Limit, PlacedToken, Windows};
 use crate::jinja::cut;
 use crate::settings::Settings;
@@ -171,6 +172,14 @@ pub unsafe extern "C" fn lorry_text_convert(settings: View, files: *const View, 
 #[no_mangle]
 pub unsafe extern "C" fn lorry_text_tokenizer_free(tokenizer: *mut Arc<Tokenizer>) {
     drop(Box::from_raw(tokenizer));
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_difference(tokenizer: &Arc<Tokenizer>, base: &Arc<Tokenizer>, difference: Sink, error: Sink) -> i32 {
+    guarded(error, || {
+        difference.text(&difference::between(tokenizer, base)?.unwrap_or_default());
+        Ok(())
+    })
 }
 
 #[no_mangle]

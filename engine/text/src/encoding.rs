@@ -8,6 +8,7 @@ use crate::tokenizer::Tokenizer;
 
 /// lorry_text_token
 #[repr(C)]
+#[derive(PartialEq)]
 pub struct PlacedToken {
     id: i32,
     type_id: i32,

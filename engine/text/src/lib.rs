@@ -7,6 +7,7 @@ mod chat_template;
 mod classes;
 mod convert;
 mod detokenizer;
+mod difference;
 mod encoding;
 mod grammar;
 mod growth;

@@ -84,6 +84,11 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
+    /// Without the post-processor.
+    pub fn library(&self) -> &tokenizers::Tokenizer {
+        &self.library
+    }
+
     pub fn decoding(&self) -> Decoding {
         self.decoding
     }

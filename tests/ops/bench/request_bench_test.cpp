@@ -23,7 +23,7 @@ std::vector<schema::Json> answers_of(const std::filesystem::path& model, const s
     settings.model = model;
     settings.threads = 2;
     EngineSetup setup(settings);
-    const AdapterFolders folders(adapters, "base", setup.model().config());
+    const AdapterFolders folders(adapters, "base", setup.model().config(), setup.texts());
     std::istringstream in(lines);
     std::ostringstream out;
     answer_request_lines(setup, folders, 0.5, in, out);

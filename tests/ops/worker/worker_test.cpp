@@ -13,7 +13,7 @@
 #include "consumer/kafka/broker.h"
 #include "consumer/kafka/client.h"
 #include "consumer/kafka/reader.h"
-#include "engine/model/adapter.h"
+#include "engine/adapter_folder.h"
 #include "ops/event_log.h"
 #include "ops/metrics.h"
 #include "ops/pipeline_setup.h"
@@ -164,6 +164,41 @@ TEST_F(WorkerProgram, AnswersJobsServesItsPagesAndDrainsWhenTold) {
     for (const auto& row : store.adapters()) states[row.registration.name] = row.state;
     EXPECT_EQ(states["plain"], "ready");
     EXPECT_EQ(states["broken"], "failed");
+}
+
+// Pins: workers learn from the registration that an adapter has a text, before they have read its folder.
+TEST_F(WorkerProgram, PreparesJobsWithTheTextThatTheirAdapterWasRegisteredWith) {
+    const std::filesystem::path folder = tiny.adapters / "other";
+    std::filesystem::copy(tiny.adapters / "plain", folder);
+    std::string words = tests::read_whole(tiny.model / "tokenizer.json");
+    for (std::size_t at = 0; (at = words.find("\"w", at)) != std::string::npos; ++at) words[at + 1] = 'x';
+    tests::write_text(folder / "tokenizer.json", words);
+    const engine::ModelTexts texts(tiny.model);
+    const auto info = engine::inspect_adapter(folder, engine::ModelConfig::load(tiny.model), texts).value();
+    consumer::register_adapters(
+        config, topics.adapters(),
+        {{.name = "other", .hash = info.hash, .path = "other", .base = "tiny", .text = info.text_hash},
+         {.name = "changed", .hash = info.hash, .path = "other", .base = "tiny", .text = "00000000000000000000000000000000"}});
+    {
+        consumer::JobProducer producer(config, {.topic = topics.jobs()});
+        for (const char* model : {"plain", "other", "changed"}) producer.submit(job(model, model, R"(,"temperature":0)"), model, 1);
+        producer.finish();
+    }
+    Program program(command());
+    std::map<std::string, std::string> texts_of;
+    for (const std::string& value : results(3)) {
+        const Json result = Json::parse(value).value();
+        const Json* choices = result.find("response")->find("body")->find("choices");
+        texts_of[*result.find("custom_id")->as_string()] =
+            choices == nullptr ? value : *choices->as_array()->front().find("text")->as_string();
+    }
+    program.signal(SIGTERM);
+    EXPECT_EQ(program.wait(60s).exit_code, 0);
+    EXPECT_EQ(texts_of["other"].find('w'), std::string::npos) << texts_of["other"];
+    EXPECT_NE(texts_of["other"].find('x'), std::string::npos) << texts_of["other"];
+    EXPECT_EQ(texts_of["plain"].find('x'), std::string::npos) << texts_of["plain"];
+    EXPECT_NE(texts_of["changed"].find("adapter_failed"), std::string::npos) << texts_of["changed"];
+    EXPECT_NE(texts_of["changed"].find("register it again"), std::string::npos) << texts_of["changed"];
 }
 
 TEST_F(WorkerProgram, EndsACancelledJobOnceAndLeavesTheOthersAlone) {

@@ -1,5 +1,5 @@
 // Tokenizes, and turns what can go wrong into the job's error.
-#include "consumer/text_encoder.h"
+#include "consumer/text/text_encoder.h"
 
 #include <fmt/format.h>
 

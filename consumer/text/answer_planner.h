@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "consumer/answer/answer_plan.h"
-#include "consumer/text_encoder.h"
+#include "consumer/text/text_encoder.h"
 #include "engine/request.h"
 #include "schema/job.h"
 

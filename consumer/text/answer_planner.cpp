@@ -1,5 +1,5 @@
 // Chooses between thoughts, calls and content before the first token is drawn.
-#include "consumer/answer/answer_planner.h"
+#include "consumer/text/answer_planner.h"
 
 #include <algorithm>
 
