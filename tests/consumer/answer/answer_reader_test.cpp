@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/text/chat_template.h"
 #include "schema/check.h"
 #include "schema/json.h"
 
@@ -151,6 +153,25 @@ TEST(AnswerFormats, ATemplateShowsItsFormat) {
     EXPECT_EQ(thought_format_of("auto", "'<|user|>' + message.content + '<|end|>'"), nullptr);
     EXPECT_EQ(thought_format_of("auto", "no thoughts"), nullptr);
     EXPECT_EQ(thought_format_of("granite", "")->marks.end, "Here is my response:");
+}
+
+TEST(AnswerFormats, PublishedTemplatesShowTheirs) {
+    struct Published {
+        const char* name;
+        const char* calls;
+        const char* thoughts;
+    };
+    const std::filesystem::path folder = std::filesystem::path(LORRY_SOURCE_DIR) / ".deps" / "tokenizers";
+    if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there; ops/setup --tests downloads it";
+    for (const Published& model : {Published{"llama3_2", "llama3_json", ""}, Published{"mistral_nemo", "mistral", ""},
+                                   Published{"qwen3", "hermes", "think"}, Published{"gemma3", "", ""}}) {
+        SCOPED_TRACE(model.name);
+        const std::string source = engine::ChatTemplate::load(folder / model.name).value().source();
+        const CallFormat* const calls = call_format_of("auto", source);
+        const ThoughtFormat* const thoughts = thought_format_of("auto", source);
+        EXPECT_EQ(calls == nullptr ? "" : calls->name, model.calls);
+        EXPECT_EQ(thoughts == nullptr ? "" : thoughts->name, model.thoughts);
+    }
 }
 
 TEST(AnswerFormats, IdsOfCallsAreTheSameForTheSameJobAndDifferOtherwise) {
