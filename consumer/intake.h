@@ -10,6 +10,7 @@
 #include "consumer/handover.h"
 #include "consumer/preparer.h"
 #include "consumer/seams.h"
+#include "engine/text/grammar_thread.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -19,8 +20,10 @@ struct AdmittedJob {
     schema::Job job;
     Epoch epoch = 0;
     Clock::time_point delivered;
-    std::int64_t bytes = 0;           // of its record
-    std::optional<JobWeight> weight;  // once it was weighed
+    std::int64_t bytes = 0;                            // of its record
+    std::optional<JobWeight> weight;                   // once it was weighed
+    engine::GrammarThread::Ordered grammar = nullptr;  // that it waits for,
+    std::string grammar_text;                          // for the model's tokenizer: ModelName::text_hash
 };
 
 // A job whose requests can be made once there is room for them.
@@ -56,8 +59,8 @@ public:
 
     // What the job's `model` means now.
     ModelName resolve(const AdmittedJob& admitted) const { return adapters_.resolve(admitted.job.model, admitted.delivered); }
-    // The job's tokens and its weight, or why it cannot run. model: as resolved, not `not_yet`.
-    Expected<WeighedJob, Refused> weigh(AdmittedJob admitted, ModelName model) const;
+    // The job's tokens and its weight, or why it cannot run. model: as resolved, not `not_yet`. grammar: as Preparer::tokenize.
+    Expected<WeighedJob, Refused> weigh(AdmittedJob admitted, ModelName model, const engine::GrammarCompiler::Pending& grammar = {}) const;
     // The job's requests.
     Submission expand(WeighedJob weighed, bool is_call);
 

@@ -54,6 +54,7 @@ class Observer {
 public:
     virtual ~Observer() = default;
     virtual void on_admitted(const schema::Job&) {}                                             // intake thread
+    virtual void on_compiled(std::chrono::microseconds /*took*/) {}                             // grammar thread
     virtual void on_finished(const JobObservation&) {}                                          // publishing thread
     virtual void on_dead_letter(const schema::DeadLetter&) {}                                   // publishing thread
     virtual void on_committed(std::size_t /*outcomes*/, std::chrono::microseconds /*took*/) {}  // publishing thread

@@ -33,6 +33,18 @@ std::size_t ParkedJobs::count() const {
 
 std::int64_t ParkedJobs::bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0}); }
 
+std::size_t ParkedJobs::calls() const {
+    std::size_t sum = 0;
+    for (const Awaited awaited : of_calls) sum += count(awaited);
+    return sum;
+}
+
+std::int64_t ParkedJobs::bytes_of_calls() const {
+    std::int64_t sum = 0;
+    for (const Awaited awaited : of_calls) sum += bytes(awaited);
+    return sum;
+}
+
 void ParkedJobs::drop(const std::vector<PartitionEpoch>& partitions) {
     take_if([&](const AdmittedJob& job) { return is_of(job.job.source, job.epoch, partitions); });
 }

@@ -30,6 +30,8 @@ constexpr std::size_t polled_max = 256;                  // at a time, as their 
 constexpr std::size_t retried_max = 512;                 // jobs that wait for a name which is looked up again, at a time
 constexpr std::chrono::seconds parked_look_interval{1};  // between two looks for cancelled and expired jobs among all that are parked
 constexpr std::size_t parked_share_max = 8;              // in windows of in_flight_max: jobs that may be parked
+constexpr std::size_t grammars_ordered_max = 4;          // of jobs, and of calls: each may take megabytes until its job goes on
+constexpr std::chrono::milliseconds compiling_turn{1};   // about as long as a grammar takes
 
 InFlightLimits limits_of(const PipelineOptions& options, const engine::EngineOptions& engine) {
     InFlightLimits limits = InFlightLimits::of(options.in_flight.tokens, options.in_flight.bytes, engine);
@@ -48,6 +50,7 @@ struct Pipeline::State final : RevocationHandler {
           submissions(the_options.in_flight_max + the_options.calls_in_flight_max),
           publications(publications_max),
           intake(parts.adapters, parts.preparer, {.worker = options.worker, .parse = options.parse, .limits = limits}),
+          grammars(grammars_ordered_max, [this](std::chrono::microseconds took) { parts.observer.on_compiled(took); }),
           generator(parts.engine, parts.cancels, jobs_in_flight, publications, parts.observer,
                     {.running_status_after = options.running_status_after, .job_timeout = options.job_timeout}),
           publisher(parts.sink, parts.reply, jobs_in_flight, parts.observer) {}
@@ -63,12 +66,17 @@ struct Pipeline::State final : RevocationHandler {
     void start(WeighedJob weighed);
     bool has_ended(const AdmittedJob& admitted);
     void retry_parked();
+    void retry_compiled(Awaited awaited);
     void retry_starts();
     void end_parked();
     void update_observer();
     std::size_t working() const;
     std::size_t room() const;
     std::size_t room_for_calls() const;
+    std::chrono::milliseconds poll_time() const;
+    std::optional<engine::GrammarCompiler::Pending> grammar_of(const AdmittedJob& admitted, const ModelName& model) const;
+    bool has_grammar(const AdmittedJob& admitted) const;
+    void order_grammars(Awaited awaited);
     std::optional<Awaited> lacks(const AdmittedJob& admitted, std::optional<Awaited> from);
     std::optional<Awaited> lacks(const schema::Source& source, const JobWeight& weight, std::optional<Awaited> from);
     void park(Awaited awaited, AdmittedJob admitted, std::optional<Awaited> from);
@@ -96,7 +104,8 @@ struct Pipeline::State final : RevocationHandler {
     BoundedQueue<Submission> submissions;    // intake -> generate
     BoundedQueue<Publication> publications;  // intake and generate -> publish
 
-    Intake intake;  // intake thread, with the next six
+    Intake intake;  // intake thread, with the next seven
+    engine::GrammarThread grammars;
     ParkedJobs parked;
     std::deque<WeighedJob> starting;  // jobs that have waited, and now have room: each waits until its source lets it go on
     bool is_closing = false;          // the worker ends: what is lost now is an error
@@ -149,13 +158,13 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         retry_parked();
         if (parts.source.exhausted() && jobs_in_flight.total() == 0) break;
         // Calls that wait have limits of their own.
-        const std::size_t jobs_parked = parked.count() - parked.count(Awaited::for_a_call);
-        const std::int64_t bytes_parked = parked.bytes() - parked.bytes(Awaited::for_a_call);
+        const std::size_t jobs_parked = parked.count() - parked.calls();
+        const std::int64_t bytes_parked = parked.bytes() - parked.bytes_of_calls();
         const bool may_park = jobs_parked < parked_share_max * options.in_flight_max && bytes_parked < limits.bytes / 2;
         const bool has_bytes = !jobs_in_flight.taken().exceeds(limits.all());  // refused records may take more
         const std::size_t wanted = may_park && has_bytes ? std::min(room(), polled_max) : 0;
         parts.source.allow_calls(has_bytes ? std::min(room_for_calls(), polled_max) : 0);
-        for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
+        for (Delivery& delivery : parts.source.poll(poll_time(), wanted, *this)) receive(std::move(delivery));
         idle = parked.count() + starting.size();
         starts_wait = !starting.empty() || parts.source.waits_for_commit();
         update_observer();
@@ -168,16 +177,15 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
 // Neither parked jobs nor calls count: they have limits of their own.
 std::size_t Pipeline::State::working() const {
     const std::size_t inside = jobs_in_flight.total();
-    return inside - std::min(inside, jobs_in_flight.calls() + parked.count() - parked.count(Awaited::for_a_call));
+    return inside - std::min(inside, jobs_in_flight.calls() + parked.count() - parked.calls());
 }
 
 // How many more jobs may be polled or retried.
 std::size_t Pipeline::State::room() const { return is_full ? 0 : options.in_flight_max - std::min(options.in_flight_max, working()); }
 
 std::size_t Pipeline::State::room_for_calls() const {
-    const std::size_t waiting = parked.count(Awaited::for_a_call);
-    if (waiting >= parked_share_max * options.calls_in_flight_max || parked.bytes(Awaited::for_a_call) >= limits.kept_for_calls().bytes)
-        return 0;
+    const std::size_t waiting = parked.calls();
+    if (waiting >= parked_share_max * options.calls_in_flight_max || parked.bytes_of_calls() >= limits.kept_for_calls().bytes) return 0;
     return options.calls_in_flight_max - std::min(options.calls_in_flight_max, jobs_in_flight.calls() - waiting);
 }
 
@@ -260,14 +268,20 @@ void Pipeline::State::receive(Delivery delivery) {
 // Resolves the model, tokenizes, weighs and takes room; the job then starts, or is parked or refused. `from`: where it was parked.
 void Pipeline::State::prepare(AdmittedJob admitted, std::optional<Awaited> from) {
     if (has_ended(admitted)) return;
+    const bool is_call = parts.source.is_call(admitted.job.source);
     ModelName model = intake.resolve(admitted);
-    if (model.kind == ModelName::Kind::not_yet) {
-        return park(parts.source.is_call(admitted.job.source) ? Awaited::for_a_call : Awaited::name, std::move(admitted), from);
-    }
+    if (model.kind == ModelName::Kind::not_yet) return park(is_call ? Awaited::for_a_call : Awaited::name, std::move(admitted), from);
+    engine::GrammarCompiler::Pending grammar;
     if (model.can_run()) {
+        // Its turn for room had come when its grammar was no longer kept.
+        if (from == Awaited::grammar && admitted.weight)
+            from = admitted.weight->exceeds(limits.large()) ? Awaited::large_room : Awaited::room;
         if (const auto awaited = lacks(admitted, from)) return park(*awaited, std::move(admitted), from);
+        auto compiled = grammar_of(admitted, model);
+        if (!compiled) return park(is_call ? Awaited::grammar_of_call : Awaited::grammar, std::move(admitted), from);
+        grammar = *std::move(compiled);
     }
-    auto weighed = intake.weigh(std::move(admitted), std::move(model));
+    auto weighed = intake.weigh(std::move(admitted), std::move(model), grammar);
     if (!weighed) return refuse(std::move(weighed.error()));
     const JobWeight weight = weighed->tokenized.weight;
     const schema::Source& source = weighed->tokenized.plan.job.source;
@@ -282,6 +296,35 @@ void Pipeline::State::start(WeighedJob weighed) {
     if (!parts.source.may_go_on(source, weighed.epoch)) return starting.push_back(std::move(weighed));
     const bool is_call = parts.source.is_call(source);
     submissions.push(intake.expand(std::move(weighed), is_call));
+}
+
+// Not valid: the job needs none, or will be refused. nullopt: it is not compiled yet.
+std::optional<engine::GrammarCompiler::Pending> Pipeline::State::grammar_of(const AdmittedJob& admitted, const ModelName& model) const {
+    if (admitted.grammar && admitted.grammar_text == model.text_hash)
+        return admitted.grammar->is_compiled() ? std::optional(admitted.grammar->result) : std::nullopt;
+    const auto demand = parts.preparer.demand(admitted.job, model);
+    if (!demand) return engine::GrammarCompiler::Pending();
+    const auto kept = demand->compiler->find(demand->structure);
+    return kept.valid() ? std::optional(kept) : std::nullopt;
+}
+
+// Whether a job that waits for its grammar can go on, if only to be refused.
+bool Pipeline::State::has_grammar(const AdmittedJob& admitted) const {
+    const ModelName model = intake.resolve(admitted);
+    return !model.can_run() || grammar_of(admitted, model);
+}
+
+// Of the first that wait.
+void Pipeline::State::order_grammars(Awaited awaited) {
+    for (std::size_t i = 0; i < std::min(parked.count(awaited), grammars_ordered_max); ++i) {
+        AdmittedJob& waiting = parked.at(awaited, i);
+        const ModelName model = intake.resolve(waiting);
+        if (waiting.grammar && waiting.grammar_text == model.text_hash) continue;
+        auto demand = model.can_run() ? parts.preparer.demand(waiting.job, model) : std::nullopt;
+        if (!demand) continue;  // it is refused in its turn
+        waiting.grammar = grammars.order(std::move(demand->compiler), std::move(demand->structure), awaited == Awaited::grammar_of_call);
+        waiting.grammar_text = model.text_hash;
+    }
 }
 
 // Publishes the end of a job that was cancelled or has expired.
@@ -319,9 +362,15 @@ std::optional<Awaited> Pipeline::State::lacks(const schema::Source& source, cons
 
 // A job that still lacks room keeps its turn, so that it starts however many others follow.
 void Pipeline::State::park(Awaited awaited, AdmittedJob admitted, std::optional<Awaited> from) {
-    parts.source.waits(admitted.job.source, admitted.epoch);
+    const bool awaits_grammar = awaited == Awaited::grammar || awaited == Awaited::grammar_of_call;
+    if (!awaits_grammar) {
+        // While its grammar is compiled, it counts as started: that may be what kills the worker.
+        parts.source.waits(admitted.job.source, admitted.epoch);
+        admitted.grammar.reset();  // it may take megabytes
+    }
     const bool keeps_turn = awaited == from && (awaited == Awaited::room || awaited == Awaited::large_room);
     keeps_turn ? parked.push_first(awaited, std::move(admitted)) : parked.push(awaited, std::move(admitted));
+    if (awaits_grammar) order_grammars(awaited);
 }
 
 // Calls first. Then the longest waiting: those that have room, then large ones, which smaller ones could pass for ever.
@@ -329,6 +378,7 @@ void Pipeline::State::retry_parked() {
     is_full = false;
     retry_starts();
     end_parked();
+    retry_compiled(Awaited::grammar_of_call);
     for (std::size_t left = parked.count(Awaited::for_a_call); left > 0; --left)
         prepare(parked.pop(Awaited::for_a_call), Awaited::for_a_call);
     for (const Awaited awaited : {Awaited::large_room, Awaited::room}) {
@@ -337,9 +387,22 @@ void Pipeline::State::retry_parked() {
             if (parked.count(awaited) == before) break;  // the first one still lacks room
         }
     }
+    retry_compiled(Awaited::grammar);
     for (std::size_t left = std::min(parked.count(Awaited::name), retried_max); left > 0 && room() > 0; --left) {
         prepare(parked.pop(Awaited::name), Awaited::name);
     }
+}
+
+// In the order in which they came. Those for which there is no room by now wait for that.
+void Pipeline::State::retry_compiled(Awaited awaited) {
+    while (parked.count(awaited) > 0 && has_grammar(parked.first(awaited))) prepare(parked.pop(awaited), awaited);
+    order_grammars(awaited);
+}
+
+// A job whose grammar is compiled does not wait for the end of a long poll.
+std::chrono::milliseconds Pipeline::State::poll_time() const {
+    const auto compiles = [&](Awaited awaited) { return parked.count(awaited) > 0 && !has_grammar(parked.first(awaited)); };
+    return compiles(Awaited::grammar_of_call) || compiles(Awaited::grammar) ? compiling_turn : poll_timeout;
 }
 
 void Pipeline::State::retry_starts() {

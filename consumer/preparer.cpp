@@ -21,13 +21,26 @@ Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::Cha
                    PreparerOptions options)
     : config_(config), options_(std::move(options)), base_(tokenizer, std::move(chat_template), config, options_) {}
 
-Expected<TokenizedJob, RefusedJob> Preparer::tokenize(schema::Job job, ModelName model) const {
+Expected<TokenizedJob, RefusedJob> Preparer::tokenize(schema::Job job, ModelName model,
+                                                      const engine::GrammarCompiler::Pending& grammar) const {
     auto own = own_of(model);
     if (!own) return unexpected(RefusedJob{.job = std::move(job), .error = std::move(own.error())});
-    if (*own == nullptr) return base_.tokenize(std::move(job), std::move(model));
-    auto tokenized = (*own)->tokenize(std::move(job), std::move(model));
+    if (*own == nullptr) return base_.tokenize(std::move(job), std::move(model), grammar);
+    auto tokenized = (*own)->tokenize(std::move(job), std::move(model), grammar);
     if (tokenized) tokenized->own_preparer = std::move(*own);
     return tokenized;
+}
+
+std::optional<Preparer::Demand> Preparer::demand(const schema::Job& job, const ModelName& model) const {
+    const bool demands = job.structure || job.tools.choice == schema::ToolUse::Choice::required;
+    if (!demands) return std::nullopt;
+    const auto own = own_of(model);
+    if (!own) return std::nullopt;
+    const TextPreparer& text = *own == nullptr ? base_ : **own;
+    auto structure = text.structure_of(job);
+    if (!structure) return std::nullopt;
+    // The base's lives as long as this.
+    return Demand{.structure = std::move(*structure), .compiler = std::shared_ptr<const engine::GrammarCompiler>(*own, &text.grammars())};
 }
 
 PreparedJob Preparer::expand(TokenizedJob tokenized, bool large) const {

@@ -19,8 +19,16 @@ public:
              PreparerOptions options);
 
     // The model must be resolved to the base model or an adapter. Takes memory for the prompts, not for what the job asks for. The first
-    // job of an adapter with a text of its own waits until that is read: seconds for a vocabulary of 100,000 tokens.
-    Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model) const;
+    // job of an adapter with a text of its own waits until that is read: seconds for a vocabulary of 100,000 tokens. grammar: of the job's
+    // demand(), if the caller has it; not valid: it is compiled, unless it is kept.
+    Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model,
+                                                const engine::GrammarCompiler::Pending& grammar = {}) const;
+    // What each of the job's answers must match; nullopt: anything, or the job will be refused. The model as for tokenize().
+    struct Demand {
+        schema::Structure structure;
+        std::shared_ptr<const engine::GrammarCompiler> compiler;  // for the model's tokenizer
+    };
+    std::optional<Demand> demand(const schema::Job& job, const ModelName& model) const;
     // The job's requests. large: as Request::large.
     PreparedJob expand(TokenizedJob tokenized, bool large) const;
     // Both, for a caller that has one job at a time.

@@ -103,8 +103,16 @@ constexpr std::array window_rows = {
            .type = gauge,
            .unit = "jobs",
            .value = [](F f) { return number(f.pipeline.parked); },
-           .help = "Jobs in flight that wait for the registration of their adapter or for room in the window",
+           .help = "Jobs in flight that wait for the registration of their adapter, for the grammar of their answers or for room in the "
+                   "window",
            .watch = "Jobs for an adapter that nobody registered are parked for ten seconds and then fail."},
+    Metric{.name = "lorry_grammar_compile_seconds",
+           .type = histogram,
+           .unit = "seconds",
+           .value = &Figures::compile_time,
+           .help = "Time in which what answers must match was compiled, for jobs that waited for it",
+           .watch = "Mostly milliseconds, and at most about a second. Jobs with a structure that is new to the worker wait for each other; "
+                    "all others pass them."},
     Metric{.name = "lorry_jobs_in_flight_max",
            .type = gauge,
            .unit = "jobs",

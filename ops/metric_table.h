@@ -44,6 +44,7 @@ struct Figures {
     std::uint64_t commits = 0;
     std::uint64_t committed_outcomes = 0;
     TimeHistogram commit_time;
+    TimeHistogram compile_time;
     TimeHistogram queue_time;
     TimeHistogram first_token_time;
     TimeHistogram output_token_time;

@@ -74,6 +74,11 @@ void Metrics::on_admitted(const schema::Job&) {
     ++figures_.jobs_admitted;
 }
 
+void Metrics::on_compiled(std::chrono::microseconds took) {
+    const std::lock_guard lock(mutex_);
+    figures_.compile_time.observe(seconds_of(took));
+}
+
 void Metrics::on_finished(const consumer::JobObservation& job) {
     const std::lock_guard lock(mutex_);
     ++figures_.jobs[job.state];

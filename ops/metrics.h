@@ -27,6 +27,7 @@ public:
     Metrics(const std::string& version, std::int64_t sequences_max);
 
     void on_admitted(const schema::Job& job) override;
+    void on_compiled(std::chrono::microseconds took) override;
     void on_finished(const consumer::JobObservation& job) override;
     void on_dead_letter(const schema::DeadLetter& letter) override;
     void on_committed(std::size_t outcomes, std::chrono::microseconds took) override;

@@ -73,9 +73,17 @@ Expected<AnswerPlan, JobError> AnswerPlanner::plan(schema::Job& job, std::string
     answer.parallel = tools.parallel && !tools.named;
     for (const schema::ToolFunction& function : tools.functions) answer.names.push_back(function.name);
     if (tools.choice == schema::ToolUse::Choice::required) {
-        if (auto demanded = demand_calls(job); !demanded) return unexpected(demanded.error());
+        auto structure = structure_of_calls(tools);
+        if (!structure) return unexpected(std::move(structure.error()));
+        job.structure = std::move(*structure);
     }
     return answer;
+}
+
+std::optional<schema::Structure> AnswerPlanner::structure_of(const schema::Job& job) const {
+    if (job.tools.choice != schema::ToolUse::Choice::required) return job.structure;
+    auto structure = structure_of_calls(job.tools);
+    return structure ? std::optional(std::move(*structure)) : std::nullopt;
 }
 
 // Templates of harmony offer the model tools that an engine runs itself.
@@ -90,17 +98,16 @@ Expected<void, JobError> AnswerPlanner::check_builtin_tools(const schema::ChatPr
                                "your own functions in 'tools'"));
 }
 
-Expected<void, JobError> AnswerPlanner::demand_calls(schema::Job& job) const {
+Expected<schema::Structure, JobError> AnswerPlanner::structure_of_calls(const schema::ToolUse& tools) const {
     if (formats_.calls == nullptr) {
         return unexpected(error_at(ErrorCode::unsupported_by_model, "tool_choice",
                                    "this model's chat template shows no format of calls that Lorry knows, so calls cannot be demanded; use "
                                    "\"auto\", or set tool_parser"));
     }
-    auto structure = call_structure(*formats_.calls, job.tools, [this](std::string_view text) { return special_token(text); });
+    auto structure = call_structure(*formats_.calls, tools, [this](std::string_view text) { return special_token(text); });
     if (!structure)
         return unexpected(error_at(ErrorCode::invalid_structure, "tools", "field 'tools' cannot be used: " + structure.error()));
-    job.structure = std::move(*structure);
-    return {};
+    return std::move(*structure);
 }
 
 std::optional<TokenId> AnswerPlanner::special_token(std::string_view text) const {

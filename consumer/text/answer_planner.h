@@ -24,6 +24,9 @@ public:
     // A chat's messages (JSON) as the template takes them.
     std::string messages_of(const schema::ChatPrompt& chat) const;
 
+    // What each answer of a job must match; nullopt: anything, or the job will be refused.
+    std::optional<schema::Structure> structure_of(const schema::Job& job) const;
+
     // How the answers of a chat are read. Sets the structure of a job that must call a function. prompt: of the chat, as it was rendered.
     Expected<AnswerPlan, schema::JobError> plan(schema::Job& job, std::string_view prompt) const;
 
@@ -36,7 +39,8 @@ public:
     std::vector<engine::TokenId> end_tokens_of(const AnswerPlan& answer) const;
 
 private:
-    Expected<void, schema::JobError> demand_calls(schema::Job& job) const;
+    // Of an answer that must call a function.
+    Expected<schema::Structure, schema::JobError> structure_of_calls(const schema::ToolUse& tools) const;
     Expected<void, schema::JobError> check_builtin_tools(const schema::ChatPrompt& chat) const;
     std::optional<engine::TokenId> special_token(std::string_view text) const;
 

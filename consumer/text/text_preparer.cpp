@@ -93,27 +93,28 @@ TextPreparer::TextPreparer(std::shared_ptr<const engine::ModelText> own, const e
     if (config.token_score) pairs_.emplace(chat_template_, *config.token_score);
 }
 
-Expected<TokenizedJob, RefusedJob> TextPreparer::tokenize(schema::Job job, ModelName model) const {
+Expected<TokenizedJob, RefusedJob> TextPreparer::tokenize(schema::Job job, ModelName model,
+                                                          const engine::GrammarCompiler::Pending& grammar) const {
     TokenizedJob tokenized;
     tokenized.plan.job = std::move(job);
     tokenized.plan.model = std::move(model);
     tokenized.plan.text = own_;
-    auto filled = fill_or_refuse(tokenized);
+    auto filled = fill_or_refuse(tokenized, grammar);
     if (!filled) return unexpected(RefusedJob{.job = std::move(tokenized.plan.job), .error = std::move(filled.error())});
     return tokenized;
 }
 
 // A job for whose text there is no memory fails alone: what it took is free again.
-Expected<void, JobError> TextPreparer::fill_or_refuse(TokenizedJob& tokenized) const {
+Expected<void, JobError> TextPreparer::fill_or_refuse(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const {
     try {
-        return fill(tokenized);
+        return fill(tokenized, grammar);
     } catch (const std::bad_alloc&) {
         return unexpected(error_at(ErrorCode::job_too_large, "",
                                    "there was no memory for the job's text and tokens: shorten it, or give the worker more memory"));
     }
 }
 
-Expected<void, JobError> TextPreparer::fill(TokenizedJob& tokenized) const {
+Expected<void, JobError> TextPreparer::fill(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const {
     ReplyPlan& plan = tokenized.plan;
     const auto work = work_of(plan.job, plan.model, config_);
     if (!work) return unexpected(work.error());
@@ -143,9 +144,9 @@ Expected<void, JobError> TextPreparer::fill(TokenizedJob& tokenized) const {
     if (!bad_words) return unexpected(bad_words.error());
     tokenized.bad_words = std::move(*bad_words);
     if (plan.job.structure) {
-        auto grammar = grammars_.compile(*plan.job.structure);
-        if (!grammar) return unexpected(error_of_structure(*plan.job.structure, grammar.error()));
-        tokenized.grammar = std::move(*grammar);
+        auto compiled = grammar.valid() ? grammar.get() : grammars_.compile(*plan.job.structure);
+        if (!compiled) return unexpected(error_of_structure(*plan.job.structure, compiled.error()));
+        tokenized.grammar = std::move(*compiled);
     }
     for (const Prompt& prompt : *prompts) {
         if (!pooling_of(plan.work)) {  // those are checked where they are made

@@ -41,7 +41,9 @@ public:
     TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::ModelConfig& config, PreparerOptions options);
 
     // As Preparer's.
-    Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model) const;
+    Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model, const engine::GrammarCompiler::Pending& grammar) const;
+    std::optional<schema::Structure> structure_of(const schema::Job& job) const { return answers_.structure_of(job); }
+    const engine::GrammarCompiler& grammars() const { return grammars_; }
     PreparedJob expand(TokenizedJob tokenized, bool large) const;
     Expected<std::string, schema::JobError> prompt_text(const ReplyPlan& plan) const;
 
@@ -53,9 +55,9 @@ private:
     Expected<std::vector<Prompt>, schema::JobError> texts_of(const schema::Job& job) const;
     Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
     Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;
-    Expected<void, schema::JobError> fill_or_refuse(TokenizedJob& tokenized) const;
+    Expected<void, schema::JobError> fill_or_refuse(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const;
     // Adds all that follows from the job and the model in `tokenized`. Throws std::bad_alloc.
-    Expected<void, schema::JobError> fill(TokenizedJob& tokenized) const;
+    Expected<void, schema::JobError> fill(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const;
     // How many tokens the job and the model's defaults let be drawn, whatever there is room for. nullopt: any number.
     std::optional<std::int64_t> tokens_allowed(const schema::Job& job) const;
     // Of a prompt of which the end is kept; nullopt: all of it is.
@@ -87,7 +89,7 @@ private:
     const AnswerPlanner answers_;
     const std::vector<engine::TokenId> end_tokens_;
     const std::uint64_t prefix_key_;  // random, of this process
-    mutable engine::GrammarCompiler grammars_;
+    const engine::GrammarCompiler grammars_;
 
     // The last list of choices, as a million jobs may ask for the same one. Guarded by choices_mutex_.
     mutable std::mutex choices_mutex_;

@@ -91,13 +91,13 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabu
 
 GrammarCompiler::~GrammarCompiler() = default;
 
-GrammarCompiler::Result GrammarCompiler::compile(const schema::Structure& structure) {
+GrammarCompiler::Result GrammarCompiler::compile(const schema::Structure& structure) const {
     std::string key = key_of(structure);
     std::promise<Result> promise;
     std::unique_lock lock(mutex_);
     if (const auto place = places_.find(key); place != places_.end()) {
         kept_.splice(kept_.begin(), kept_, place->second);
-        const std::shared_future<Result> result = place->second->result;
+        const Pending result = place->second->result;
         lock.unlock();
         return result.get();
     }
@@ -118,8 +118,17 @@ GrammarCompiler::Result GrammarCompiler::compile(const schema::Structure& struct
     }
 }
 
+GrammarCompiler::Pending GrammarCompiler::find(const schema::Structure& structure) const {
+    const std::string key = key_of(structure);
+    const std::lock_guard lock(mutex_);
+    const auto place = places_.find(key);
+    if (place == places_.end() || place->second->result.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return {};
+    kept_.splice(kept_.begin(), kept_, place->second);
+    return place->second->result;
+}
+
 // Keeps what was compiled, if it will be the same another time, and forgets what was asked for longest ago.
-void GrammarCompiler::settle(std::list<Kept>::iterator kept, const Compiled& compiled) {
+void GrammarCompiler::settle(std::list<Kept>::iterator kept, const Compiled& compiled) const {
     const std::lock_guard lock(mutex_);
     if (!compiled.is_final) return forget(kept);
     kept->bytes = kept->key.size() + sizeof(Kept) + (compiled.result ? (*compiled.result)->size().bytes : compiled.result.error().size());
@@ -134,7 +143,7 @@ void GrammarCompiler::settle(std::list<Kept>::iterator kept, const Compiled& com
     }
 }
 
-void GrammarCompiler::forget(std::list<Kept>::iterator kept) {
+void GrammarCompiler::forget(std::list<Kept>::iterator kept) const {
     kept_bytes_ -= kept->bytes.value_or(0);
     places_.erase(kept->key);
     kept_.erase(kept);
@@ -145,7 +154,7 @@ GrammarCompiler::Stats GrammarCompiler::stats() const {
     return {.compilations = compilations_, .kept = kept_.size(), .kept_bytes = kept_bytes_};
 }
 
-const lorry_grammar_compiler* GrammarCompiler::handle(std::string& error) {
+const lorry_grammar_compiler* GrammarCompiler::handle(std::string& error) const {
     const std::lock_guard lock(handle_mutex_);
     if (handle_ == nullptr) {
         lorry_grammar_compiler* handle = nullptr;
@@ -156,7 +165,7 @@ const lorry_grammar_compiler* GrammarCompiler::handle(std::string& error) {
     return handle_.get();
 }
 
-GrammarCompiler::Compiled GrammarCompiler::compile_anew(const schema::Structure& structure) {
+GrammarCompiler::Compiled GrammarCompiler::compile_anew(const schema::Structure& structure) const {
     std::string error;
     const lorry_grammar_compiler* compiler = handle(error);
     if (compiler == nullptr) return {.result = unexpected(std::move(error)), .is_final = true};

@@ -78,6 +78,7 @@ class GrammarCompiler {
 public:
     using Shared = std::shared_ptr<const Grammar>;
     using Result = Expected<Shared, std::string>;
+    using Pending = std::shared_future<Result>;
 
     // vocabulary: of the model, which draws no other tokens. end_tokens: those that may end an answer. kept_bytes_max: of what is kept,
     // with its text. The tokenizer outlives the compiler.
@@ -86,7 +87,9 @@ public:
     ~GrammarCompiler();
 
     // Never null. The error says what is wrong with the structure. The first call takes time for each token of the vocabulary.
-    Result compile(const schema::Structure& structure);
+    Result compile(const schema::Structure& structure) const;
+    // What compile() would return at once, as it is kept. Not valid: it would compile, or wait for another thread.
+    Pending find(const schema::Structure& structure) const;
 
     struct Stats {
         std::uint64_t compilations = 0;  // so far, with those that failed
@@ -98,7 +101,7 @@ public:
 private:
     struct Kept {
         std::string key;
-        std::shared_future<Result> result;
+        Pending result;
         std::optional<std::size_t> bytes = {};  // nullopt: it is being compiled
     };
     struct Compiled {
@@ -109,25 +112,25 @@ private:
         void operator()(lorry_grammar_compiler* handle) const;
     };
 
-    Compiled compile_anew(const schema::Structure& structure);
-    void settle(std::list<Kept>::iterator kept, const Compiled& compiled);
-    void forget(std::list<Kept>::iterator kept);
+    Compiled compile_anew(const schema::Structure& structure) const;
+    void settle(std::list<Kept>::iterator kept, const Compiled& compiled) const;
+    void forget(std::list<Kept>::iterator kept) const;
     // Null, and the reason in `error`, if there is none for this tokenizer.
-    const lorry_grammar_compiler* handle(std::string& error);
+    const lorry_grammar_compiler* handle(std::string& error) const;
 
     const Tokenizer& tokenizer_;
     const std::int64_t vocabulary_;
     const std::vector<TokenId> end_tokens_;
     const std::size_t kept_bytes_max_;
 
-    std::mutex handle_mutex_;
-    std::unique_ptr<lorry_grammar_compiler, Free> handle_;  // null before the first call; guarded by handle_mutex_
+    mutable std::mutex handle_mutex_;
+    mutable std::unique_ptr<lorry_grammar_compiler, Free> handle_;  // null before the first call; guarded by handle_mutex_
 
-    mutable std::mutex mutex_;  // guards all below
-    std::list<Kept> kept_;      // the one that was asked for last comes first
-    std::unordered_map<std::string_view, std::list<Kept>::iterator> places_;
-    std::size_t kept_bytes_ = 0;
-    std::uint64_t compilations_ = 0;
+    mutable std::mutex mutex_;      // guards all below
+    mutable std::list<Kept> kept_;  // the one that was asked for last comes first
+    mutable std::unordered_map<std::string_view, std::list<Kept>::iterator> places_;
+    mutable std::size_t kept_bytes_ = 0;
+    mutable std::uint64_t compilations_ = 0;
 };
 
 }  // namespace lorry::engine

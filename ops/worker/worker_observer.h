@@ -23,6 +23,7 @@ public:
     void on_admitted(const schema::Job& job) override;
     void on_finished(const consumer::JobObservation& job) override;
     void on_dead_letter(const schema::DeadLetter& letter) override;
+    void on_compiled(std::chrono::microseconds took) override { metrics_.on_compiled(took); }
     void on_committed(std::size_t outcomes, std::chrono::microseconds took) override { metrics_.on_committed(outcomes, took); }
     void on_step(const engine::EngineStats& stats) override { metrics_.on_step(stats); }
     void on_gauges(const consumer::PipelineGauges& gauges) override { metrics_.on_gauges(gauges); }
@@ -34,7 +35,7 @@ private:
 
     Metrics& metrics_;
     consumer::Ledger* ledger_;
-    std::map<std::string, bool> works_;          // by hash: whether the adapter works; publishing thread
+    std::map<std::string, bool> works_;           // by hash: whether the adapter works; publishing thread
     std::optional<schema::Source> stuck_logged_;  // the last one that the log named; intake thread
 };
 

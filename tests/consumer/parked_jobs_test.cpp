@@ -28,6 +28,17 @@ TEST(ParkedJobs, ComeBackInOrderAndTheFirstKeepsItsTurn) {
     EXPECT_EQ(parked.bytes(Awaited::room), 0);
 }
 
+TEST(ParkedJobs, CountsCallsByThemselvesWhateverTheyWaitFor) {
+    ParkedJobs parked;
+    parked.push(Awaited::for_a_call, job_at(1));
+    parked.push(Awaited::grammar_of_call, job_at(2));
+    parked.push(Awaited::grammar, job_at(3));
+    EXPECT_EQ(parked.calls(), 2U);
+    EXPECT_EQ(parked.bytes_of_calls(), 30);
+    EXPECT_EQ(parked.count(), 3U);
+    EXPECT_EQ(parked.bytes(), 60);
+}
+
 TEST(ParkedJobs, GoWithTheirPartition) {
     ParkedJobs parked;
     for (const Awaited awaited : {Awaited::name, Awaited::room}) {

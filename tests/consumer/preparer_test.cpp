@@ -227,7 +227,12 @@ Expected<PreparedJob, RefusedJob> prepared_calls(const std::string& chat_templat
     config.vocabulary = 480;
     config.eos_ids = {93};  // "~"
     const Preparer preparer(tests::gpt2_tokenizer(), engine::ChatTemplate::load(folder.path()), config, {.context_max = 100});
-    return preparer.prepare(std::move(*job), {.kind = ModelName::Kind::base});
+    const auto demand = preparer.demand(*job, {.kind = ModelName::Kind::base});
+    auto prepared = preparer.prepare(std::move(*job), {.kind = ModelName::Kind::base});
+    const std::string compiled = demand ? demand->structure.text : "";
+    EXPECT_TRUE(!prepared || compiled == (prepared->plan.job.structure ? prepared->plan.job.structure->text : ""))
+        << "what is compiled beforehand is what is used";
+    return prepared;
 }
 
 // How many bytes of a text the grammar takes.

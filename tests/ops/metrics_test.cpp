@@ -72,6 +72,7 @@ TEST(Metrics, AddsUpWhatThePipelineReports) {
     const schema::Run run;
     metrics.on_admitted({});
     metrics.on_dead_letter({.error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = {}}});
+    metrics.on_compiled(3ms);
     metrics.on_committed(7, 250ms);
     metrics.on_finished({.run = run,
                          .state = schema::JobState::completed,
@@ -93,6 +94,8 @@ TEST(Metrics, AddsUpWhatThePipelineReports) {
                         "lorry_job_output_tokens_total 1\n",
                         "lorry_commits_total 1\n",
                         "lorry_committed_outcomes_total 7\n",
+                        "lorry_grammar_compile_seconds_count 1\n",
+                        "lorry_grammar_compile_seconds_sum 0.003\n",
                         "# TYPE lorry_commit_seconds histogram\n",
                         "lorry_commit_seconds_count 1\n",
                         "lorry_commit_seconds_sum 0.25\n",

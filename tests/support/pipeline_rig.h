@@ -16,11 +16,15 @@ namespace lorry::tests {
 // Calls a test's functions on the observer's threads.
 struct Watcher : consumer::Observer {
     std::function<void(const engine::EngineStats&)> at_step;
+    std::function<void()> at_compiled;
     std::function<void(const consumer::JobObservation&)> at_finish;
     std::function<void(const consumer::PipelineGauges&)> at_gauges;
     std::function<void(const std::optional<consumer::OldestJob>&)> at_oldest;
     void on_step(const engine::EngineStats& stats) override {
         if (at_step) at_step(stats);
+    }
+    void on_compiled(std::chrono::microseconds) override {
+        if (at_compiled) at_compiled();
     }
     void on_finished(const consumer::JobObservation& job) override {
         if (at_finish) at_finish(job);
@@ -43,11 +47,12 @@ struct PipelineRig {
         options.commit_interval = std::chrono::milliseconds(5);
         options.parse.bytes_max = 1 << 20;
         model = make_hash_model(200, engine_options.step_rows_max, engine_options.sample_rows_max());
+        config = model->config();
     }
     void start() {
         engine = std::make_unique<engine::Engine>(*model, *backend, gpt2_tokenizer(), engine_options);
         preparer = std::make_unique<consumer::Preparer>(
-            gpt2_tokenizer(), std::nullopt, model->config(),
+            gpt2_tokenizer(), std::nullopt, config,
             consumer::PreparerOptions{.context_max = engine->context_max(), .whole_max = {}, .share_prefixes = share_prefixes});
         pipeline = std::make_unique<consumer::Pipeline>(consumer::PipelineParts{.source = source,
                                                                                 .sink = sink,
@@ -69,6 +74,7 @@ struct PipelineRig {
     bool share_prefixes = false;
     std::unique_ptr<kernels::Backend> backend = make_hash_backend();
     std::unique_ptr<engine::Model> model;
+    engine::ModelConfig config;  // as jobs are prepared for
     FakeSource source;
     FakeSink sink;
     FakeDirectory directory;
