@@ -12,13 +12,13 @@
 namespace lorry::engine {
 namespace {
 
-constexpr const char* checkpoint = "llama-gqa-linear";
+constexpr const char* scored_checkpoint = "llama-gqa-linear";
 constexpr std::int32_t top = 20;
 constexpr double close = 2e-4;  // twice what model_test.cpp allows a logit
 
 // The engine's scores of a golden case. rows_max: of a step.
 std::vector<TokenLogprobs> scores_of(const std::vector<TokenId>& prompt, std::optional<std::string> adapter, std::int64_t rows_max) {
-    const tests::ModelRig rig({}, checkpoint, {.step_rows_max = rows_max});
+    const tests::ModelRig rig({}, scored_checkpoint, {.step_rows_max = rows_max});
     Request request{.id = 1, .prompt = prompt, .max_tokens = 1};
     if (adapter) request.adapter = tests::adapter_named(*adapter, rig.model->config());
     rig.run({request});  // from now on the prompt is in the prefix cache
@@ -68,7 +68,7 @@ void expect_golden(const std::string& folder, std::optional<std::string> adapter
 }
 
 TEST(PromptScores, AreThoseOfTransformersLogits) {
-    expect_golden(std::string("checkpoints/") + checkpoint, std::nullopt);
+    expect_golden(std::string("checkpoints/") + scored_checkpoint, std::nullopt);
     expect_golden("adapters/plain", "plain");
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 schema::Structure regex(const std::string& text) { return {.kind = schema::Structure::Kind::regex, .text = text}; }
 
-struct Rig {
+struct ThreadRig {
     // The thread stops after its first compilation until it is let go.
     std::promise<void> started;
     std::promise<void> gate;
@@ -34,7 +34,7 @@ struct Rig {
 };
 
 TEST(GrammarThread, CompilesUrgentOnesFirstAndDropsWhatNobodyWaitsFor) {
-    Rig rig;
+    ThreadRig rig;
     const auto first = rig.order(regex("a"), false);
     rig.started.get_future().wait();
     auto dropped = rig.order(regex("b"), false);
@@ -58,7 +58,7 @@ TEST(GrammarThread, CompilesUrgentOnesFirstAndDropsWhatNobodyWaitsFor) {
 }
 
 TEST(GrammarThread, EndsWithoutCompilingWhatWaits) {
-    Rig rig;
+    ThreadRig rig;
     const auto first = rig.order(regex("a"), false);
     rig.started.get_future().wait();
     const auto second = rig.order(regex("b"), false);
