@@ -40,7 +40,7 @@ class Pack(unittest.TestCase):
                                         (pack, "ARCHIVE", root / "build" / "gpu-check.tar.gz")):  # fmt: skip
                 patches.enter_context(mock.patch.object(module, name, value))
             self.assertRegex(pack.pack(), r"^build/gpu-check.tar.gz holds [\d.]+ MB: programs of [\d.]+ MB and libraries of [\d.]+ MB$")
-            with mock.patch.object(pack, "PROGRAM_BYTES_MAX", 1), self.assertRaisesRegex(process.Failure, "to travel"):
+            with mock.patch.object(pack, "ARCHIVE_BYTES_MAX", 1), self.assertRaisesRegex(process.Failure, "must be below"):
                 pack.pack()
             libraries = sorted(file.name for file in (place / "lib").iterdir())
             self.assertFalse([name for name in libraries if name.startswith("libc.so")])

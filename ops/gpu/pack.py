@@ -12,7 +12,7 @@ ARCHIVE = ROOT / "build" / "gpu-check.tar.gz"
 PROGRAMS = ["lorry", "tests/test_gpu"]
 # Libraries that every Linux has, and those that must be the GPU machine's own.
 LEFT_OUT = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|gcc_s|cuda)\.so.*|linux-vdso.*)$")
-PROGRAM_BYTES_MAX = 60_000_000  # stripped; the archive is less than half of it
+ARCHIVE_BYTES_MAX = 45_000_000  # so that it is copied in a moment
 
 
 def size_of(place: Path) -> int:
@@ -36,10 +36,11 @@ def pack() -> str:
     with tarfile.open(ARCHIVE, "w:gz") as archive:
         archive.add(PACK, PACK.name)
     programs = sum(size_of(PACK / Path(name).name) for name in PROGRAMS)
-    if programs >= PROGRAM_BYTES_MAX:
-        raise Failure(f"the programs take {programs / 1e6:.1f} MB; they must be below {PROGRAM_BYTES_MAX / 1e6:.0f} MB to travel")
-    return (f"build/{ARCHIVE.name} holds {ARCHIVE.stat().st_size / 1e6:.1f} MB: programs of {programs / 1e6:.1f} MB and libraries of "
-            f"{size_of(PACK / 'lib') / 1e6:.1f} MB")  # fmt: skip
+    described = (f"build/{ARCHIVE.name} holds {size_of(ARCHIVE) / 1e6:.1f} MB: programs of {programs / 1e6:.1f} MB and libraries of "
+                 f"{size_of(PACK / 'lib') / 1e6:.1f} MB")  # fmt: skip
+    if size_of(ARCHIVE) >= ARCHIVE_BYTES_MAX:
+        raise Failure(f"{described}; it must be below {ARCHIVE_BYTES_MAX / 1e6:.0f} MB")
+    return described
 
 
 def unpack() -> None:
