@@ -6,6 +6,7 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/vectors.h"
+#include "tests/support/labels.h"
 
 namespace lorry::engine {
 namespace {
@@ -27,6 +28,8 @@ protected:
     const schema::Json vectors_ = read_json(folder_of("published") / (GetParam() + std::string(".json")));
 };
 
+// Reading a vocabulary of 250,000 tokens takes long there.
+const tests::Labelled large_vocabularies{"Names/PublishedTokenizer.*", {tests::Label::not_asan, tests::Label::not_tsan}};
 INSTANTIATE_TEST_SUITE_P(Names, PublishedTokenizer, testing::ValuesIn(published_tokenizers),
                          [](const auto& name) { return std::string(name.param); });
 
