@@ -123,7 +123,9 @@ TEST_P(Invariance, HoldsInABatchOfAllAdapters) {
 
 TEST_P(Invariance, HoldsWhereMasksAreLate) {
     ModelRig rig(GetParam(), checkpoint, {.mask_patience = MaskPatience{.step_share = 0.0, .seconds_least = 20e-6}});
-    expect_same(rig.run(mixed_requests(rig.model->config())), alone());
+    std::vector<Request> requests = mixed_requests(rig.model->config());
+    std::erase_if(requests, [](const Request& request) { return request.drawing->grammar == nullptr; });
+    expect_same(rig.run(requests), alone(requests));
     EXPECT_GT(rig.engine->stats().held_back, 0U);
 }
 
