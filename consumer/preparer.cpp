@@ -2,6 +2,7 @@
 #include "consumer/preparer.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,7 +14,9 @@ namespace {
 using schema::ErrorCode;
 using schema::JobError;
 
-constexpr std::size_t own_kept_max = 8;
+// As in engine/text/model_text.cpp, whose texts these share.
+constexpr std::size_t tokens_kept_max = std::size_t{2} << 20;
+constexpr std::size_t own_kept_max = 256;
 
 }  // namespace
 
@@ -63,6 +66,16 @@ Expected<std::string, JobError> Preparer::prompt_text(const ReplyPlan& plan) con
 Expected<Preparer::Shared, JobError> Preparer::own_of(const ModelName& model) const {
     if (model.text_hash.empty()) return nullptr;
     if (auto known = find(model.text_hash)) return known;
+    try {
+        return read_own(model);
+    } catch (const std::bad_alloc&) {
+        return unexpected(error_at(ErrorCode::adapter_failed, "model",
+                                   "there was no memory for the adapter's tokenizer; give the worker more memory, or fewer adapters with "
+                                   "tokenizers of their own"));
+    }
+}
+
+Expected<Preparer::Shared, JobError> Preparer::read_own(const ModelName& model) const {
     CHECK(options_.texts != nullptr, "whoever finds texts of adapters gives them to the preparer");
     auto text = options_.texts->of(model.folder);
     if (!text) return unexpected(error_at(ErrorCode::adapter_failed, "model", text.error()));
@@ -72,8 +85,9 @@ Expected<Preparer::Shared, JobError> Preparer::own_of(const ModelName& model) co
                                                "it again",
                                                model.folder.string())));
     }
+    const std::size_t tokens = (*text)->tokenizer.vocabulary_size();
     auto preparer = std::make_shared<const TextPreparer>(std::move(*text), config_, options_);
-    remember(model.text_hash, preparer);
+    remember({.text_hash = model.text_hash, .preparer = preparer, .tokens = tokens});
     return preparer;
 }
 
@@ -86,10 +100,12 @@ Preparer::Shared Preparer::find(const std::string& text_hash) const {
 }
 
 // Two threads may have made the same one: both are good.
-void Preparer::remember(const std::string& text_hash, Shared preparer) const {
+void Preparer::remember(Own own) const {
     const std::lock_guard lock(mutex_);
-    own_.push_front({.text_hash = text_hash, .preparer = std::move(preparer)});
-    if (own_.size() > own_kept_max) own_.pop_back();
+    own_.push_front(std::move(own));
+    std::size_t tokens = 0;
+    for (const Own& each : own_) tokens += each.tokens;
+    for (; own_.size() > 1 && (own_.size() > own_kept_max || tokens > tokens_kept_max); own_.pop_back()) tokens -= own_.back().tokens;
 }
 
 }  // namespace lorry::consumer

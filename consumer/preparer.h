@@ -40,8 +40,8 @@ private:
     using Shared = std::shared_ptr<const TextPreparer>;
     // nullptr: the base's. The error says why the adapter's text cannot be used.
     Expected<Shared, schema::JobError> own_of(const ModelName& model) const;
+    Expected<Shared, schema::JobError> read_own(const ModelName& model) const;
     Shared find(const std::string& text_hash) const;
-    void remember(const std::string& text_hash, Shared preparer) const;
 
     const engine::ModelConfig& config_;
     const PreparerOptions options_;
@@ -50,7 +50,9 @@ private:
     struct Own {
         std::string text_hash;
         Shared preparer;
+        std::size_t tokens = 0;  // of its vocabulary
     };
+    void remember(Own own) const;
     mutable std::mutex mutex_;
     mutable std::list<Own> own_;  // guarded by mutex_; the last that was asked for first
 };

@@ -176,7 +176,7 @@ const char* finish_of(engine::FinishReason reason, bool has_calls, bool names_ca
 Json chat_choice(const ReplyContext& context, const ReplyPlan& plan, const Result& result, std::int32_t index) {
     AnswerReader reader(plan.answer);
     AnswerReader::Parts parts = reader.push(result.text);
-    AnswerReader::Parts last = reader.finish();
+    AnswerReader::Parts last = reader.finish(result.finish == engine::FinishReason::length);
     parts.reasoning += last.reasoning;
     parts.content += last.content;
     std::ranges::move(last.calls, std::back_inserter(parts.calls));
@@ -456,7 +456,7 @@ std::vector<schema::Chunk> ChunkWriter::end(std::int32_t choice, engine::FinishR
     open(choice, chunks);
     switch (generation_.shape) {
         case TextShape::message: {
-            add_parts(choice, answer_of(choice).reader.finish(), Json(), chunks);
+            add_parts(choice, answer_of(choice).reader.finish(reason == engine::FinishReason::length), Json(), chunks);
             const char* finish = finish_of(reason, answer_of(choice).calls > 0, head_.names_call);
             chunks.push_back(wrap(choice_chunk(choice, {"delta", Json(Json::Object())}, Json(), finish)));
             return chunks;

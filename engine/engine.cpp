@@ -429,9 +429,15 @@ void Engine::Implementation::draft(Sequence& sequence) const {
     if (options.drafts_max == 0) return;
     const auto sequences_running = std::max<std::int64_t>(1, std::ssize(running.sequences()));
     const std::int64_t spare = std::max<std::int64_t>(0, limits.sample_rows - sequences_running);
-    const std::int64_t sharing = sequence.request().drawing->depends_on_drawn() ? sequences_running : 1;  // as masks take time
-    sequence.draft({.count = std::min(options.drafts_max, spare / sharing),
-                    .chance_least = options.draft_chance_least ? *options.draft_chance_least : cost.chance_least(sequences_running)});
+    std::int64_t count = std::min(options.drafts_max, spare);
+    if (sequence.request().drawing->depends_on_drawn()) {  // each draft takes a mask
+        count = std::min(count, spare / sequences_running);
+        if (options.mask_patience && sequence.mask_seconds > 0.0)
+            count = std::min(count, static_cast<std::int64_t>(options.mask_patience->seconds_least / sequence.mask_seconds /
+                                                              static_cast<double>(sequences_running)));
+    }
+    sequence.draft(
+        {.count = count, .chance_least = options.draft_chance_least ? *options.draft_chance_least : cost.chance_least(sequences_running)});
 }
 
 bool Engine::Implementation::release_blocks_of_waiting() {

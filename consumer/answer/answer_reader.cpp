@@ -28,8 +28,8 @@ AnswerReader::Parts AnswerReader::push(std::string_view text) {
     return parts;
 }
 
-AnswerReader::Parts AnswerReader::finish() {
-    if (messages_) return messages_->finish();
+AnswerReader::Parts AnswerReader::finish(bool was_cut) {
+    if (messages_) return messages_->finish(was_cut);
     Parts parts;
     std::string answer;
     if (thought_) {

@@ -23,8 +23,8 @@ public:
     // What became certain. Nothing is lost: what does not parse is content, but for white space around calls and thoughts.
     using Parts = AnswerParts;
     Parts push(std::string_view text);
-    // The answer has ended: returns what was held back.
-    Parts finish();
+    // The answer has ended: returns what was held back. was_cut: by a limit.
+    Parts finish(bool was_cut = false);
 
 private:
     struct FoundMark {

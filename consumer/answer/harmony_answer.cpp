@@ -14,8 +14,9 @@ AnswerParts HarmonyAnswer::push(std::string_view text) {
     return parts;
 }
 
-AnswerParts HarmonyAnswer::finish() {
+AnswerParts HarmonyAnswer::finish(bool was_cut) {
     AnswerParts parts;
+    was_cut_ = was_cut;
     for (const engine::HarmonyPart& part : messages_.finish()) take(part, parts);
     return parts;
 }
@@ -35,7 +36,7 @@ void HarmonyAnswer::take_call(const engine::HarmonyPart& part, AnswerParts& part
     if (!part.ends) return;
     const std::string written = std::exchange(arguments_, {});
     const bool is_empty = written.find_first_not_of(answer_space) == std::string::npos;
-    const auto arguments = schema::Json::parse(is_empty ? "{}" : written);
+    const auto arguments = schema::Json::parse(is_empty && !was_cut_ ? "{}" : written);
     if (!arguments || !arguments->is_object()) return add_text(part.is_thought, written, parts);
     parts.calls.push_back({.name = part.function, .arguments = arguments->dump()});
     ++calls_;

@@ -19,8 +19,8 @@ public:
     // What became certain: a call once its message has ended. A call of no known function, or without an object of arguments, is text of
     // its channel. Texts of several messages are joined by line breaks, as in vLLM.
     AnswerParts push(std::string_view text);
-    // The answer has ended: returns what was held back.
-    AnswerParts finish();
+    // The answer has ended: returns what was held back. was_cut: by a limit, so that a call without arguments is none.
+    AnswerParts finish(bool was_cut);
 
 private:
     // What messages of one kind have said.
@@ -37,6 +37,7 @@ private:
     engine::HarmonyReader messages_;
     std::string arguments_;  // of the call whose message comes
     std::size_t calls_ = 0;
+    bool was_cut_ = false;
     Voice reasoning_;
     Voice content_;
 };

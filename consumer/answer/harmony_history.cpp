@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "schema/json.h"
@@ -54,30 +57,51 @@ Json with_content_as_reasoning(const Json& message) {
 
 bool has_role(const Json& message, std::string_view role) { return *message.find("role")->as_string() == role; }
 
-// Whether the result is that of the call: by its id, or by its place if it has none.
-bool is_result_of(const Json& call, std::size_t place, const Json& result, std::size_t result_place) {
-    const Json* id = result.find("tool_call_id");
-    if (id == nullptr || !id->is_string()) return place == result_place;
-    const Json* call_id = call.find("id");
-    return call_id != nullptr && call_id->is_string() && *call_id->as_string() == *id->as_string();
+// The id's text; empty: there is none.
+std::string_view id_in(const Json& object, std::string_view name) {
+    const Json* id = object.find(name);
+    return id != nullptr && id->is_string() ? std::string_view(*id->as_string()) : std::string_view();
 }
 
-// results: of the message's calls, and perhaps others, which come last.
-void add_divided(const Json& message, std::vector<Json> results, Json::Array& out) {
-    const Json::Array& calls = *message.find("tool_calls")->as_array();
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-        Json one = i == 0 ? message : wordless(message);
-        one.set("tool_calls", Json::array({calls[i]}));
-        out.push_back(std::move(one));
-        for (std::size_t place = 0; place < results.size(); ++place) {
-            if (results[place].is_null() || !is_result_of(calls[i], i, results[place], place)) continue;
-            out.push_back(std::move(results[place]));
-            results[place] = Json();
+// Results belong to calls by their ids, those without one by their places. Takes out those of one call, in order.
+class Results {
+public:
+    explicit Results(std::vector<Json> results) : results_(std::move(results)) {
+        for (std::size_t place = 0; place < results_.size(); ++place) {
+            if (const auto id = id_in(results_[place], "tool_call_id"); !id.empty()) by_id_[std::string(id)].push_back(place);
         }
     }
-    for (Json& result : results) {
-        if (!result.is_null()) out.push_back(std::move(result));
+    void take_of(const Json& call, std::size_t place, Json::Array& out) {
+        std::vector<std::size_t> places;
+        if (const auto found = by_id_.find(std::string(id_in(call, "id"))); found != by_id_.end()) places = std::move(found->second);
+        if (place < results_.size() && !results_[place].is_null() && id_in(results_[place], "tool_call_id").empty())
+            places.insert(std::ranges::lower_bound(places, place), place);
+        for (const std::size_t taken : places) {
+            if (!results_[taken].is_null()) out.push_back(std::exchange(results_[taken], Json()));
+        }
     }
+    void take_rest(Json::Array& out) {
+        for (Json& result : results_) {
+            if (!result.is_null()) out.push_back(std::move(result));
+        }
+    }
+
+private:
+    std::vector<Json> results_;
+    std::unordered_map<std::string, std::vector<std::size_t>> by_id_;
+};
+
+// results: of the message's calls, and perhaps others, which come last. Only the first message has what else the message says.
+void add_divided(const Json& message, std::vector<Json> tools, Json::Array& out) {
+    Results results(std::move(tools));
+    const Json::Array& calls = *message.find("tool_calls")->as_array();
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        Json one = i == 0 ? message : Json::object({{"role", "assistant"}});
+        one.set("tool_calls", Json::array({calls[i]}));
+        out.push_back(std::move(one));
+        results.take_of(calls[i], i, out);
+    }
+    results.take_rest(out);
 }
 
 }  // namespace

@@ -16,8 +16,9 @@ namespace lorry::engine {
 
 namespace {
 
-// Texts that are kept, and what was found of folders whose text is the base's. A tokenizer of 150,000 tokens takes about 100 MB.
-constexpr std::size_t texts_kept_max = 8;
+// Tokens of all texts that are kept, of which each takes about a kilobyte: 16 vocabularies of 128,000 tokens, or hundreds of small ones.
+constexpr std::size_t tokens_kept_max = std::size_t{2} << 20;
+// Folders of which is known what was found.
 constexpr std::size_t seen_max = 256;
 
 // Of all files with their names; empty: there are none, or each is as the base's.
@@ -98,6 +99,8 @@ std::shared_ptr<const ModelText> ModelTexts::compared(const std::filesystem::pat
     ModelText own{.tokenizer = Tokenizer::load(files), .chat_template = ChatTemplate::load(files), .hash = hash, .difference = {}};
     check_added_tokens(adapter_folder, own.tokenizer);
     own.difference = difference_of(adapter_folder, own, base());
+    if (hash_of_files(adapter_folder, base_folder_) != hash)
+        throw std::runtime_error(adapter_folder.string() + " changed while it was read");
     return own.difference.empty() ? nullptr : std::make_shared<const ModelText>(std::move(own));
 }
 
@@ -114,8 +117,12 @@ void ModelTexts::remember(Seen seen) const {
     const std::lock_guard lock(mutex_);
     seen_.push_front(std::move(seen));
     if (seen_.size() > seen_max) seen_.pop_back();
-    std::size_t texts = 0;
-    std::erase_if(seen_, [&](const Seen& each) { return each.text != nullptr && ++texts > texts_kept_max; });
+    std::size_t tokens = 0;
+    std::erase_if(seen_, [&](const Seen& each) {
+        if (each.text == nullptr) return false;
+        tokens += each.text->tokenizer.vocabulary_size();
+        return tokens > tokens_kept_max && &each != &seen_.front();
+    });
 }
 
 }  // namespace lorry::engine

@@ -242,6 +242,10 @@ fn decoding_of(library: &tokenizers::Tokenizer) -> Result<Decoding, String> {
             DecoderWrapper::ByteLevel(_) => byte_level = true,
             DecoderWrapper::ByteFallback(_) => byte_fallback = true,
             DecoderWrapper::Fuse(_) => {}
+            // The library panics if a token has fewer characters.
+            DecoderWrapper::Strip(strip) if strip.stop > 0 => {
+                return Err("decoder: a Strip that takes characters from the end is not supported".to_string())
+            }
             DecoderWrapper::WordPiece(_) | DecoderWrapper::Metaspace(_) | DecoderWrapper::Replace(_) | DecoderWrapper::Strip(_) => {
                 text_steps = true
             }

@@ -57,6 +57,15 @@ TEST(HarmonyAnswer, ThoughtsAreReasoningFinalMessagesContentAndMessagesToFunctio
     expect_messages(plan, "Hello", "|Hello|");
 }
 
+TEST(HarmonyAnswer, ACallThatWasCutOffBeforeItsArgumentsIsNone) {
+    const AnswerPlan plan = plan_of_messages();
+    for (const bool was_cut : {false, true}) {
+        AnswerReader reader(plan);
+        EXPECT_TRUE(reader.push(harmony_text("<|channel|>commentary to=functions.add json<|message|>")).calls.empty());
+        EXPECT_EQ(reader.finish(was_cut).calls.size(), was_cut ? 0U : 1U);
+    }
+}
+
 TEST(HarmonyAnswer, TextsOfSeveralMessagesAreJoinedByLineBreaks) {
     expect_messages(plan_of_messages(),
                     "<|channel|>analysis<|message|>one<|end|><|start|>assistant<|channel|>commentary<|message|>A plan<|end|>"

@@ -48,6 +48,14 @@ TEST(HarmonyHistory, ContentBesideACallAndItsReasoningIsTheReasoningsEnd) {
     EXPECT_EQ(with_one_call_each(plain), plain) << "without a call, the template takes both";
 }
 
+// Pins: each call copied its message with all calls, so that a job of 1 MiB took minutes and gigabytes.
+TEST(HarmonyHistory, ManyCallsOfALargeMessageStaySmall) {
+    std::string calls = R"({"function":{}})";
+    for (int i = 1; i < 30'000; ++i) calls += R"(,{"function":{}})";
+    const std::string messages = list({calling(calls, R"("x":")" + std::string(100'000, 'x') + R"(",)")});
+    EXPECT_LT(with_one_call_each(messages).size(), 4 * messages.size());
+}
+
 // Pins: arguments of 99 levels, which the codec takes as a text, are more within their message.
 TEST(HarmonyHistory, MessagesThatAreNestedTooDeeplyStayAsTheyAre) {
     const std::string deep = std::string(99, '[') + std::string(99, ']');

@@ -207,6 +207,8 @@ TEST(TokenizerTest, WhatCannotBeDoneRightIsRefusedByName) {
     EXPECT_THAT(error_of(word_level_json(R"({"<unk>":0,"a":4000000000})")), HasSubstr("token id 4000000000 is above the limit"));
     EXPECT_THAT(error_of(word_level_json(R"({"<unk>":0})", R"("decoder":{"type":"BPEDecoder","suffix":"</w>"},)")),
                 HasSubstr("BPEDecoder"));
+    EXPECT_THAT(error_of(word_level_json(R"({"<unk>":0})", R"("decoder":{"type":"Strip","content":"x","start":0,"stop":2},)")),
+                HasSubstr("Strip that takes characters from the end"));
     EXPECT_THAT(
         error_of(word_level_json(R"({"<unk>":0})", R"("decoder":{"type":"Sequence","decoders":[)"
                                                    R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":true},)"
