@@ -227,6 +227,23 @@ TEST_P(GrammarTest, ComputesForcedTokensTogetherAndAnswersAsOneByOne) {
     }
 }
 
+TEST_P(GrammarTest, AnswersAsEverWhereMasksAreLate) {
+    tests::HashEngine patient(GetParam(), 200, 200, {});
+    tests::HashEngine hasty(GetParam(), 200, 200, {.mask_patience = MaskPatience{.step_share = 0.0, .seconds_least = 20e-6}});
+    for (const Request& request : requests_with_fields({.logprobs = 2})) {
+        patient.engine->submit(request);
+        hasty.engine->submit(request);
+    }
+    const auto expected = patient.run();
+    for (const auto& [id, result] : hasty.run()) {
+        EXPECT_EQ(result.tokens, expected.at(id).tokens);
+        EXPECT_EQ(result.finish, expected.at(id).finish);
+    }
+    EXPECT_EQ(patient.engine->stats().held_back, 0U);
+    EXPECT_GT(hasty.engine->stats().held_back, 0U);
+    EXPECT_EQ(hasty.engine->stats().drawn_tokens, patient.engine->stats().drawn_tokens);
+}
+
 // Scored rows, forced ones that need no logits, and the one that is drawn from lie in a row: the first two fill the step's rows of logits.
 TEST_P(GrammarTest, ForcesTokensAfterPromptsThatAreScored) {
     tests::HashEngine rig(GetParam(), 400, 200, {.step_rows_max = 128});
