@@ -34,7 +34,10 @@ struct CompilingRig : tests::PipelineRig {
             if (at_end) at_end(one.run.job_id);
         };
     }
-    ~CompilingRig() { let_go(); }
+    ~CompilingRig() {
+        let_go();
+        pipeline.reset();  // its threads call the functions above
+    }
     void let_go() {
         if (!is_let_go.exchange(true)) gate.set_value();
     }
