@@ -229,7 +229,7 @@ TEST_P(GrammarTest, ComputesForcedTokensTogetherAndAnswersAsOneByOne) {
 
 TEST_P(GrammarTest, AnswersAsEverWhereMasksAreLate) {
     tests::HashEngine patient(GetParam(), 200, 200, {});
-    tests::HashEngine hasty(GetParam(), 200, 200, {.mask_patience = MaskPatience{.step_share = 0.02, .seconds_least = 0.0}});
+    tests::HashEngine hasty(GetParam(), 200, 200, {.mask_patience = MaskPatience{.step_share = 0.5, .seconds_least = 0.0}});
     for (const Request& request : requests_with_fields({.logprobs = 2})) {
         patient.engine->submit(request);
         hasty.engine->submit(request);
