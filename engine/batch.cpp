@@ -238,6 +238,7 @@ void Batch::hold_back(BatchEntry& entry) {
     entry.draws = false;
     entry.held_back = true;
     ++entry.sequence->times_held_back;
+    entry.sequence->mask_seconds /= 2.0;  // it may have been long by chance
 }
 
 void Batch::add_pooled_rows(BatchEntry& entry, std::int64_t row_begin) {

@@ -56,6 +56,14 @@ TEST(MaskTime, IsNotSavedForMore) {
     EXPECT_FALSE(time.affords(0.021, 0.0));
 }
 
+// A mask that takes long by chance is not held against its neighbours for ever.
+TEST(MaskTime, HasABoundForDebts) {
+    MaskTime time(fifth);
+    time.begin(0.0);
+    time.end(10.0);
+    EXPECT_EQ(steps_until_afforded(time, 0.0), 10);
+}
+
 TEST(MaskTime, IsUnboundedWithoutPatience) {
     MaskTime time(std::nullopt);
     time.begin(1000.0);
