@@ -74,41 +74,40 @@ TEST(CompiledJobs, OthersPassAJobWhoseGrammarIsCompiled) {
     EXPECT_TRUE(std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; })) << text;
 }
 
+// How each of so many jobs ended, in their order. Nothing holds the thread.
+std::vector<std::string> endings_of(CompilingRig& rig, int jobs, const std::function<std::string(int)>& regex_of) {
+    rig.let_go();
+    for (int i = 0; i < jobs; ++i) rig.source.add(held_to("job-" + std::to_string(i), regex_of(i)));
+    rig.run();
+    std::vector<std::string> endings;
+    for (const auto& [offset, outcome] : rig.sink.committed) endings.push_back(ending(std::get<schema::Completion>(outcome.record)));
+    return endings;
+}
+
 // A structure that was compiled takes no detour, even while another is compiled.
 TEST(CompiledJobs, EqualStructuresAreCompiledOnce) {
     CompilingRig rig;
-    rig.let_go();
-    for (int i = 0; i < 30; ++i) rig.source.add(held_to("job-" + std::to_string(i), "[a-c]{3}"));
-    rig.run();
-    EXPECT_EQ(rig.sink.committed.size(), 30U);
-    for (const auto& [offset, outcome] : rig.sink.committed) EXPECT_EQ(ending(std::get<schema::Completion>(outcome.record)), "200");
+    EXPECT_EQ(endings_of(rig, 30, [](int) { return "[a-c]{3}"; }), std::vector<std::string>(30, "200"));
     EXPECT_EQ(rig.compilations(), 1U);
 }
 
 // Jobs that lack room once their grammar is compiled wait for it, and need their grammar again then.
 TEST(CompiledJobs, TheirRoomIsLookedForOnceTheyAreCompiled) {
     CompilingRig rig;
-    rig.let_go();
     rig.options.in_flight.tokens = 60;
-    for (int i = 0; i < 30; ++i) rig.source.add(held_to("job-" + std::to_string(i), "[a-c]{" + std::to_string(3 + i % 3) + "}"));
-    rig.run();
-    ASSERT_EQ(rig.sink.committed.size(), 30U);
-    for (const auto& [offset, outcome] : rig.sink.committed) EXPECT_EQ(ending(std::get<schema::Completion>(outcome.record)), "200");
+    const auto endings = endings_of(rig, 30, [](int i) { return "[a-c]{" + std::to_string(3 + i % 3) + "}"; });
+    EXPECT_EQ(endings, std::vector<std::string>(30, "200"));
     EXPECT_EQ(rig.compilations(), 3U);
 }
 
 // More than are ordered at a time, some of which cannot be compiled.
 TEST(CompiledJobs, EachOfManyStructuresIsCompiledAndABadOneEndsItsJobAlone) {
     CompilingRig rig;
-    rig.let_go();
-    for (int i = 0; i < 40; ++i) {
-        rig.source.add(held_to("job-" + std::to_string(i), i % 10 == 7 ? "(" + std::to_string(i) : "[a-c]{" + std::to_string(i + 1) + "}"));
-    }
-    rig.run();
-    ASSERT_EQ(rig.sink.committed.size(), 40U);
-    for (const auto& [offset, outcome] : rig.sink.committed) {
-        EXPECT_EQ(ending(std::get<schema::Completion>(outcome.record)), offset % 10 == 7 ? "400 invalid_structure" : "200") << offset;
-    }
+    const auto is_bad = [](int i) { return i % 10 == 7; };
+    const auto endings =
+        endings_of(rig, 40, [&](int i) { return is_bad(i) ? "(" + std::to_string(i) : "[a-c]{" + std::to_string(i + 1) + "}"; });
+    ASSERT_EQ(endings.size(), 40U);
+    for (int i = 0; i < 40; ++i) EXPECT_EQ(endings[static_cast<std::size_t>(i)], is_bad(i) ? "400 invalid_structure" : "200") << i;
     EXPECT_EQ(rig.compilations(), 40U);
 }
 

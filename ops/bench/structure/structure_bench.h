@@ -24,7 +24,7 @@ struct StructureResult {
     struct Way {
         const char* name = "";
         double seconds = 0.0;
-        double processor_seconds = 0.0;  // of the run that took the least of them
+        double processor_seconds = 0.0;  // the least of all runs, by itself
         std::uint64_t steps = 0;
     };
     std::vector<Way> ways;  // free, forced tokens drawn one by one, forced tokens computed together
