@@ -76,11 +76,11 @@ CONFINED = [
     (r"toml\+\+/", r"ops/.*\.cpp", "ops/ for configuration, in .cpp files"),
     (r"prometheus/", r"ops/.*\.cpp", "ops/ for metrics, in .cpp files"),
     (r"boost/", r"ops/http/(\w+\.cpp|(client_stream|server_state)\.h)", "ops/http/server.h"),
-    (r"openssl/", r"schema/secret\.cpp|ops/http/(tls\.cpp|client_stream\.h)|tests/support/tls_client\.cpp",
+    (r"openssl/", r"schema/secret\.cpp|ops/http/(tls|client_stream)\.cpp|tests/support/tls_client\.cpp",
      "schema/secret.h for hashes, ops/http/tls.h for TLS"),
     (r"cjose/", r"ops/gateway/jwt\.cpp", "ops/gateway/jwt.h"),
     (r"g(test|mock)/", r"tests/.*", "tests/"),
-    (r"\w*intrin\.h", r"kernels/cpu/.*", "kernels/cpu, behind kernels::Backend"),
+    (r"\w*intrin\.h", r"(tests/)?kernels/cpu/.*", "kernels/cpu, behind kernels::Backend"),
     (r"cuda\w*\.h", r"kernels/cuda/(device_ptx|runtime)\.h", "kernels/cuda/device.h in kernels, kernels/cuda/runtime.h on the host"),
     (r"cassert|assert\.h", r"(?!)", "schema/check.h"),
 ]
