@@ -34,6 +34,13 @@ public:
             {[](const void* it, std::int64_t begin, std::int64_t end, int thread) { (*static_cast<const Work*>(it))(begin, end, thread); },
              &work, items, piece});
     }
+    // Calls work(item) for each of [0, items): as run() does, with pieces of one item.
+    template <class Work>
+    void each(std::int64_t items, const Work& work) {
+        run(items, 1, [&work](std::int64_t begin, std::int64_t end, int) {
+            for (std::int64_t item = begin; item < end; ++item) work(item);
+        });
+    }
 
 private:
     struct Job {

@@ -104,9 +104,7 @@ void CpuBackend::read_back(std::span<std::byte> to, const void* from) {
 
 void CpuBackend::on_host(std::int64_t count, const std::function<void(std::int64_t)>& work) {
     if (count < 2) return Backend::on_host(count, work);
-    pool_.run(count, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t i = begin; i < end; ++i) work(i);
-    });
+    pool_.each(count, work);
 }
 
 std::unique_ptr<PackedWeight> CpuBackend::do_pack_weight(std::span<const WeightPart> parts, WeightRole role) {
@@ -186,10 +184,8 @@ std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {
 std::unique_ptr<KvCache> CpuBackend::do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) {
     auto cache = std::make_unique<CpuKvCache>(shape, blocks, kv_layout(shape), slot_bytes);
     const std::int64_t bytes = std::min(blocks * cache->layer_block_bytes(), kv_touched_bytes / shape.layers);
-    pool_.run(shape.layers, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t layer = begin; layer < end; ++layer) {
-            for (std::int64_t at = 0; at < bytes; at += page_bytes) cache->layer(layer)[at] = std::byte{0};
-        }
+    pool_.each(shape.layers, [&](std::int64_t layer) {
+        for (std::int64_t at = 0; at < bytes; at += page_bytes) cache->layer(layer)[at] = std::byte{0};
     });
     return cache;
 }

@@ -38,9 +38,7 @@ double best_rate(const std::function<double()>& probe) {
 double over_threads(ThreadPool& pool, double (*work)(std::int64_t)) {
     const std::int64_t pieces = pool.threads() * pieces_per_thread;
     std::vector<double> amounts(static_cast<std::size_t>(pieces));
-    pool.run(pieces, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t i = begin; i < end; ++i) amounts[static_cast<std::size_t>(i)] = work(turns);
-    });
+    pool.each(pieces, [&](std::int64_t i) { amounts[static_cast<std::size_t>(i)] = work(turns); });
     double sum = 0.0;
     for (const double amount : amounts) sum += amount;
     return sum;

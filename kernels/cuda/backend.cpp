@@ -109,9 +109,7 @@ void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
 void CudaBackend::on_host(std::int64_t count, const std::function<void(std::int64_t)>& work) {
     if (count < 2) return Backend::on_host(count, work);
     if (host_threads_ == nullptr) host_threads_ = std::make_unique<ThreadPool>(usable_processors());
-    host_threads_->run(count, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t i = begin; i < end; ++i) work(i);
-    });
+    host_threads_->each(count, work);
 }
 
 std::unique_ptr<PackedWeight> CudaBackend::do_pack_weight(std::span<const WeightPart> parts, WeightRole role) {

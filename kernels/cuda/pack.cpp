@@ -19,8 +19,8 @@ namespace {
 
 // The part as rows [out_features, in_features], multiplied by `scale`, in bfloat16 or, for any other format, in float32.
 std::unique_ptr<std::byte[]> row_major(const WeightPart& part, Format format, float scale = 1.0F) {
-    auto rows = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(part.out_features * part.in_features) *
-                                                            bytes_of(format));
+    auto rows =
+        std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(part.out_features * part.in_features) * bytes_of(format));
     const auto fill = [&](auto* to, const auto& round) {
         read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
             to[output * part.in_features + input] = round(value * scale);
@@ -116,9 +116,7 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& 
     constexpr std::size_t bytes_of_one_thread = std::size_t{1} << 20;  // for less, starting threads takes as long as converting
     const std::vector<SomeRows> pieces = pieces_of(parts);
     ThreadPool threads(memory_.bytes() > bytes_of_one_thread ? usable_processors() : 1);
-    threads.run(std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t i = begin; i < end; ++i) convert(pieces[static_cast<std::size_t>(i)]);
-    });
+    threads.each(std::ssize(pieces), [&](std::int64_t i) { convert(pieces[static_cast<std::size_t>(i)]); });
     place.uploads().copy(memory_.data(), {image.get(), memory_.bytes()});
     place.uploads().copy(scales_.data(), std::as_bytes(std::span(scales)));
 }

@@ -137,9 +137,9 @@ bool write_safetensors(const WeightFile& file) {
 void write_all(std::span<const WeightFile> files) {
     std::vector<char> written(files.size());
     kernels::ThreadPool threads(kernels::usable_processors());
-    threads.run(std::ssize(files), 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
-            written[i] = write_safetensors(files[i]) ? 1 : 0;
+    threads.each(std::ssize(files), [&](std::int64_t at) {
+        const auto i = static_cast<std::size_t>(at);
+        written[i] = write_safetensors(files[i]) ? 1 : 0;
     });
     for (std::size_t i = 0; i < files.size(); ++i) {
         if (written[i] == 0) throw std::runtime_error(files[i].path.string() + ": cannot be written; is the disk full?");

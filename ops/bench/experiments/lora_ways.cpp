@@ -113,12 +113,10 @@ void LoraWays::add_gathered(const std::vector<Loras>& adapters, std::span<const 
     std::vector<std::size_t> adapter_of;
     for (const Segment& segment : segments)
         adapter_of.insert(adapter_of.end(), static_cast<std::size_t>(segment.row_count), segment.adapter);
-    pool_.run(std::ssize(adapter_of), 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (auto row = static_cast<std::size_t>(begin); row < static_cast<std::size_t>(end); ++row) {
-            for (std::size_t site = 0; site < sites; ++site) {
-                copy_lora(static_cast<const CpuLora&>(*adapters[adapter_of[row]][site]),
-                          static_cast<const CpuLora&>(*gathered_[row][site]));
-            }
+    pool_.each(std::ssize(adapter_of), [&](std::int64_t at) {
+        const auto row = static_cast<std::size_t>(at);
+        for (std::size_t site = 0; site < sites; ++site) {
+            copy_lora(static_cast<const CpuLora&>(*adapters[adapter_of[row]][site]), static_cast<const CpuLora&>(*gathered_[row][site]));
         }
     });
     for (std::size_t site = 0; site < sites; ++site) {
