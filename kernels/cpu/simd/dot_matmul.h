@@ -120,7 +120,7 @@ struct DotMatmul {
             Floats values[extent(vectors)];
 #pragma GCC unroll 32
             for (int i = 0; i < vectors; ++i) values[i] = outputs.value(task, row + r, i, sums[r][i]);
-            MatmulOutput<typename Dot::Isa>::template finish<vectors>(task, row + r, place, values);
+            MatmulOutput<typename Dot::Isa>::template finish_row_of_few<vectors>(task, row + r, place, values);
         }
     }
 

@@ -37,6 +37,19 @@ struct MatmulOutput {
         for (int i = 0; i < vectors; ++i) activate(task, row, place + i * lanes, sums[i], nullptr);
     }
 
+    // finish() for kernels of a few rows, which are compiled for each number of rows and unrolled: activations are a call, as otherwise all
+    // their code would be there for each row.
+    template <int vectors, class Task>
+    [[gnu::always_inline]] static inline void finish_row_of_few(const Task& task, std::int64_t row, std::int64_t place,
+                                                                const Floats* sums) {
+        finish<vectors>(task, row, place, sums);
+    }
+    template <int vectors>
+    [[gnu::noinline]] static void finish_row_of_few(const ActivatedDotTask& task, std::int64_t row, std::int64_t place,
+                                                    const Floats* sums) {
+        finish<vectors>(task, row, place, sums);
+    }
+
     // Prefetches where `finish` writes.
     template <int vectors>
     [[gnu::always_inline]] static inline void prefetch(const DotTask& task, std::int64_t row, std::int64_t place) {

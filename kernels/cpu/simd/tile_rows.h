@@ -107,7 +107,7 @@ struct TileRows {
             for (int r = 0; r < rows; ++r) {
                 Floats values[extent(vectors)];
                 for (int i = 0; i < vectors; ++i) values[i] = V::load(totals[r] + i * lanes);
-                MatmulOutput<typename Dot::Isa>::template finish<vectors>(task, r, panel * width, values);
+                MatmulOutput<typename Dot::Isa>::template finish_row_of_few<vectors>(task, r, panel * width, values);
             }
         }
     }

@@ -2,6 +2,8 @@
 // in memory, which is consistent within this file.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
+#include <immintrin.h>
+
 #include "kernels/cpu/simd/int8_dot.h"
 #include "kernels/cpu/simd/int8_lanes.h"
 #include "kernels/cpu/simd/table.h"
@@ -24,30 +26,43 @@ struct Emulated {
     using Floats = Vectors<lanes>::Floats;
     using Ints = Vectors<lanes>::Ints;
 
+    // Each half by the instruction for 8 lanes: lane by lane, the compiler would need several times as long.
+    template <class Vector, class Operation>
+    [[gnu::always_inline]] static inline Vector by_halves(const Operation& operation) {
+        const __m256 halves[2] = {operation(0), operation(1)};
+        Vector result;
+        __builtin_memcpy(&result, halves, sizeof result);
+        return result;
+    }
+    template <class Vector>
+    [[gnu::always_inline]] static inline __m256 half(const Vector& of, int which) {
+        __m256 lanes_of_half;
+        __builtin_memcpy(&lanes_of_half, reinterpret_cast<const char*>(&of) + which * 32, sizeof lanes_of_half);
+        return lanes_of_half;
+    }
     [[gnu::always_inline]] static inline Floats fma(Floats a, Floats b, Floats c) {
-        for (int i = 0; i < lanes; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
-        return c;
+        return by_halves<Floats>([&](int i) __attribute__((always_inline)) { return _mm256_fmadd_ps(half(a, i), half(b, i), half(c, i)); });
+    }
+    [[gnu::always_inline]] static inline Floats larger(Floats a, Floats b) {
+        return by_halves<Floats>([&](int i) __attribute__((always_inline)) { return _mm256_max_ps(half(a, i), half(b, i)); });
+    }
+    [[gnu::always_inline]] static inline Floats smaller(Floats a, Floats b) {
+        return by_halves<Floats>([&](int i) __attribute__((always_inline)) { return _mm256_min_ps(half(a, i), half(b, i)); });
     }
     [[gnu::always_inline]] static inline Floats load_bf16(const Bf16* from) {
-        float values[extent(lanes)];
-        for (int i = 0; i < lanes; ++i) {
-            const std::uint32_t bits = static_cast<std::uint32_t>(from[i]) << 16;
-            __builtin_memcpy(&values[i], &bits, sizeof bits);
-        }
-        Floats result;
-        __builtin_memcpy(&result, values, sizeof result);
-        return result;
+        return by_halves<Floats>([&](int i) __attribute__((always_inline)) {
+            const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * 8));
+            return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+        });
     }
     // `lanes` bytes.
     [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
-        Ints x;
-        for (int i = 0; i < lanes; ++i) x[i] = static_cast<std::int32_t>(from[i]);
-        return x;
+        return by_halves<Ints>([&](int i) __attribute__((always_inline)) {
+            return _mm256_castsi256_ps(_mm256_cvtepu8_epi32(_mm_loadu_si64(from + i * 8)));
+        });
     }
     [[gnu::always_inline]] static inline bool any(Ints mask) {
-        std::int32_t found = 0;
-        for (int i = 0; i < lanes; ++i) found |= mask[i];
-        return found != 0;
+        return _mm256_movemask_ps(half(mask, 0)) != 0 || _mm256_movemask_ps(half(mask, 1)) != 0;
     }
 };
 
@@ -64,12 +79,19 @@ struct EmulatedBf16 : Emulated {
         for (std::uint32_t& lane : x.lanes) lane = pair;
         return x;
     }
+    // The upper 16 bits of each pair, or the lower ones, as a float32.
+    [[gnu::always_inline]] static inline Floats seconds(const Pairs& pairs) {
+        return by_halves<Floats>([&](int i) __attribute__((always_inline)) {
+            return _mm256_and_ps(half(pairs, i), _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+        });
+    }
+    [[gnu::always_inline]] static inline Floats firsts(const Pairs& pairs) {
+        return by_halves<Floats>([&](int i) __attribute__((always_inline)) {
+            return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(half(pairs, i)), 16));
+        });
+    }
     [[gnu::always_inline]] static inline Floats dot(Floats sums, const Pairs& w, const Pairs& x) {
-        for (int i = 0; i < Emulated::lanes; ++i) {
-            const float sum = __builtin_fmaf(second(w.lanes[i]), second(x.lanes[i]), sums[i]);
-            sums[i] = __builtin_fmaf(first(w.lanes[i]), first(x.lanes[i]), sum);
-        }
-        return sums;
+        return fma(firsts(w), firsts(x), fma(seconds(w), seconds(x), sums));
     }
 };
 
@@ -190,6 +212,8 @@ struct EmulatedBfloat16Tiles : EmulatedTiles {
 // AVX-512 VNNI with matrix tiles.
 struct EmulatedInt8Amx : Int8Lanes<Emulated> {
     using Tiles = EmulatedInt8Tiles;
+    // A call: its 64 products in each place of a matmul would be most of this file's code.
+    [[gnu::noinline]] static void dot(Sums& sums, const Weights& w, const Inputs& x) { Int8Lanes<Emulated>::dot(sums, w, x); }
     static constexpr int vectors = 2;
     static constexpr int rows_max = 8;
 };
