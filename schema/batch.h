@@ -60,6 +60,7 @@ struct BatchRecord {
     Endpoint endpoint = Endpoint::chat_completions;
     std::vector<std::pair<std::string, std::string>> metadata;
     std::optional<std::vector<std::string>> models;  // that its key may use; nullopt: all
+    std::optional<std::int64_t> key_jobs_max;        // KeyLimits::batch_jobs of its key
     BatchState state = BatchState::validating;
     std::map<BatchState, Seconds> since;  // when it came into each state that it had, but validating
     Seconds created = 0;
@@ -76,6 +77,8 @@ struct BatchRecord {
     std::map<std::int32_t, std::int64_t> results_at;  // by partition of the results topic: those before are in `parts`, or of no concern
     std::vector<std::string> parts;                   // stored texts with results
 };
+// Its jobs without a result; 0 until its lines were counted.
+std::int64_t jobs_left(const BatchRecord& batch);
 std::string encode_batch(const BatchRecord& batch);  // the value of a record
 Json describe_batch(const BatchRecord& batch);       // OpenAI's object `batch`
 Expected<BatchRecord, std::string> parse_batch(std::string_view value);

@@ -137,6 +137,8 @@ Json describe_batch(const BatchRecord& batch) {
     return object;
 }
 
+std::int64_t jobs_left(const BatchRecord& batch) { return is_final(batch.state) ? 0 : batch.lines - batch.succeeded - batch.failed; }
+
 std::string encode_batch(const BatchRecord& batch) {
     Json object = describe_batch(batch);
     object.set("tenant", repair_utf8(batch.tenant));
@@ -148,6 +150,7 @@ std::string encode_batch(const BatchRecord& batch) {
         for (const std::string& model : *batch.models) models.push(repair_utf8(model));
         object.set("models", std::move(models));
     }
+    if (batch.key_jobs_max) object.set("key_jobs_max", *batch.key_jobs_max);
     Json at = Json::array({});
     for (const auto& [partition, offset] : batch.results_at) at.push(Json::object({{"partition", partition}, {"offset", offset}}));
     Json parts = Json::array({});
@@ -168,6 +171,7 @@ Expected<BatchRecord, std::string> parse_batch(std::string_view value) {
                       .key = reader.text("key"),
                       .input_file = reader.required_text("input_file_id"),
                       .models = reader.has("models") ? std::optional(reader.texts("models")) : std::nullopt,
+                      .key_jobs_max = reader.has("key_jobs_max") ? std::optional(reader.count("key_jobs_max")) : std::nullopt,
                       .created = reader.count("created_at"),
                       .expires = reader.count("expires_at"),
                       .output_file = text_at(reader, "output_file_id"),

@@ -17,7 +17,8 @@ constexpr std::size_t names_max = 1'000;  // models of one key
 constexpr std::array members = {"id"sv,         "tenant"sv,     "name"sv,   "sha256"sv, "created_at"sv,
                                 "expires_at"sv, "revoked_at"sv, "scopes"sv, "limits"sv};
 constexpr std::array scope_members = {"models"sv, "endpoints"sv, "batches"sv, "admin"sv};
-constexpr std::array limit_members = {"requests_per_minute"sv, "tokens_per_minute"sv, "tokens_per_day"sv, "calls_at_once"sv};
+constexpr std::array limit_members = {"requests_per_minute"sv, "tokens_per_minute"sv, "tokens_per_day"sv, "calls_at_once"sv,
+                                      "batch_jobs"sv};
 
 // Members in the order of the record; `hash` is left out if it is null.
 Json object_of(const KeyRecord& key, Json hash) {
@@ -43,8 +44,9 @@ Json object_of(const KeyRecord& key, Json hash) {
     Json limits = Json::object({{"requests_per_minute", key.limits.requests_per_minute},
                                 {"tokens_per_minute", key.limits.tokens_per_minute},
                                 {"calls_at_once", key.limits.calls_at_once}});
-    // Left out where there is none: gateways of versions without this limit then still take the key.
+    // Left out where there is none: gateways of versions without these limits then still take the key.
     if (key.limits.tokens_per_day) limits.set("tokens_per_day", *key.limits.tokens_per_day);
+    if (key.limits.batch_jobs) limits.set("batch_jobs", *key.limits.batch_jobs);
     object.set("limits", std::move(limits));
     return object;
 }
@@ -94,7 +96,8 @@ KeyLimits read_limits(MemberReader& reader) {
     return {.requests_per_minute = limit("requests_per_minute"),
             .tokens_per_minute = limit("tokens_per_minute"),
             .tokens_per_day = limit("tokens_per_day"),
-            .calls_at_once = limit("calls_at_once")};
+            .calls_at_once = limit("calls_at_once"),
+            .batch_jobs = limit("batch_jobs")};
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ struct KeyLimits {
     std::optional<std::int64_t> tokens_per_minute = {};  // of prompts and answers
     std::optional<std::int64_t> tokens_per_day = {};     // the same, of a day in UTC
     std::optional<std::int64_t> calls_at_once = {};
+    std::optional<std::int64_t> batch_jobs = {};  // of its batches that have not ended, without a result
 };
 
 struct KeyRecord {

@@ -77,6 +77,8 @@ public:
     // False: there are too many files, or batches.
     virtual bool add_file(const schema::FileRecord& file) = 0;
     virtual bool add_batch(const schema::BatchRecord& batch) = 0;
+    // Jobs without a result of all batches of a key, as far as their records are known: a few seconds late. It does not block.
+    virtual std::int64_t key_jobs(const std::string& tenant, const std::string& key) const = 0;
     // Whether a batch that has not ended reads it.
     virtual bool is_in_use(const schema::FileRecord& file) = 0;
     virtual void remove_file(const schema::FileRecord& file) = 0;

@@ -264,6 +264,13 @@ bool BatchRun::validate(const Moment& moment) {
         if (batch_.lines == 0 && batch_.errors.empty())
             refuse({.code = "empty_file", .message = "the input file has no lines"}, std::nullopt);
     }
+    if (batch_.errors.empty() && batch_.key_jobs_max && moment.key_jobs + batch_.lines > *batch_.key_jobs_max) {
+        refuse(
+            {.code = "batch_queue_full",
+             .message = fmt::format("the batches of this API key may have {} jobs without a result; {} wait or run, and this file has {}",
+                                    *batch_.key_jobs_max, moment.key_jobs, batch_.lines)},
+            std::nullopt);
+    }
     if (batch_.errors.empty()) {
         has_result_.assign(static_cast<std::size_t>(batch_.lines), false);
         enter(BatchState::in_progress, moment.now);

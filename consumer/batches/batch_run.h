@@ -79,7 +79,8 @@ public:
     struct Moment {
         Time now;
         bool is_cancelled = false;
-        const Positions& read;  // all results before were taken
+        const Positions& read;      // all results before were taken
+        std::int64_t key_jobs = 0;  // while its input is checked: BatchBackend::key_jobs of its key
     };
     // Does the next thing. False: there is nothing to do before the next result, or later. Throws as the store and the log; then it must
     // not be used any more. A content that is gone, or was changed, ends the batch with what is still there.

@@ -51,6 +51,7 @@ std::string show_limits(const schema::KeyLimits& limits) {
     add(limits.tokens_per_minute, "tokens/min");
     add(limits.tokens_per_day, "tokens/day");
     add(limits.calls_at_once, "at once");
+    add(limits.batch_jobs, "batch jobs");
     return words.empty() ? "-" : fmt::format("{}", fmt::join(words, ", "));
 }
 
@@ -83,6 +84,9 @@ public:
             ->type_name("N")
             ->check(whole_number_from(1));
         create_->add_option("--calls-at-once", limits_.calls_at_once, "calls that may wait and run (default: any number)")
+            ->type_name("N")
+            ->check(whole_number_from(1));
+        create_->add_option("--batch-jobs", limits_.batch_jobs, "jobs of its batches that may be without a result (default: any number)")
             ->type_name("N")
             ->check(whole_number_from(1));
         create_->add_flag("--json", json_, "as a JSON object");

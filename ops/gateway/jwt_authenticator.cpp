@@ -24,7 +24,8 @@ struct LimitWord {
 };
 constexpr std::array limit_words = {LimitWord{"requests-per-minute:", &schema::KeyLimits::requests_per_minute},
                                     LimitWord{"tokens-per-minute:", &schema::KeyLimits::tokens_per_minute},
-                                    LimitWord{"calls-at-once:", &schema::KeyLimits::calls_at_once}};
+                                    LimitWord{"calls-at-once:", &schema::KeyLimits::calls_at_once},
+                                    LimitWord{"batch-jobs:", &schema::KeyLimits::batch_jobs}};
 
 std::optional<std::int64_t> positive(std::string_view text) {
     const auto value = schema::parse_whole<std::int64_t>(text);

@@ -18,6 +18,7 @@ namespace {
 using schema::Json;
 
 constexpr schema::Seconds completion_window = 24 * 3600;
+constexpr std::chrono::seconds batch_queue_retry{60};
 
 HttpAnswer json_answer(const Json& body) { return {.type = json_type, .body = body.dump()}; }
 
@@ -141,10 +142,18 @@ HttpAnswer create_batch(consumer::BatchBackend& backend, const Caller& caller, c
         return answer_of(schema::invalid("input_file_id", fmt::format("there is no file '{}'", schema::shortened(batch->input_file))));
     if (file->purpose != schema::FilePurpose::batch)
         return answer_of(schema::invalid("input_file_id", "the file's purpose is not batch: upload the lines as a file of their own"));
+    // The batch's owner counts again when it knows how many lines there are.
+    if (const auto& most = caller.limits.batch_jobs; most && backend.key_jobs(caller.tenant, caller.id) >= *most) {
+        return with_retry(
+            gateway_error("rate_limit_exceeded",
+                          fmt::format("the batches of this API key may have {} jobs without a result, and so many wait or run", *most)),
+            batch_queue_retry);
+    }
     batch->id = schema::draw_batch_id();
     batch->tenant = caller.tenant;
     batch->key = caller.id;
     batch->models = caller.scopes.models;
+    batch->key_jobs_max = caller.limits.batch_jobs;
     batch->created = now;
     batch->expires = now + completion_window;
     if (!backend.add_batch(*batch))

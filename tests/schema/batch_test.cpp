@@ -20,6 +20,7 @@ BatchRecord batch_of_all_members() {
             .endpoint = Endpoint::completions,
             .metadata = {{"job", "nightly"}},
             .models = {{"mail", "base"}},
+            .key_jobs_max = 100'000,
             .state = BatchState::cancelling,
             .since = {{BatchState::in_progress, 11}, {BatchState::cancelling, 12}},
             .created = 10,
@@ -45,6 +46,7 @@ TEST(BatchRecords, ReadBackAsTheyWereWritten) {
     EXPECT_EQ(read->results_at, batch.results_at);
     EXPECT_EQ(read->parts, batch.parts);
     EXPECT_EQ(read->models, batch.models);
+    EXPECT_EQ(read->key_jobs_max, batch.key_jobs_max);
     EXPECT_EQ(read->output_file, batch.output_file);
     EXPECT_EQ(read->since, batch.since);
     const FileRecord file{.id = file_id, .tenant = "t", .name = "n\"\n", .purpose = FilePurpose::batch_output, .bytes = 7, .created = 8};
@@ -58,7 +60,8 @@ TEST(BatchRecords, ReadBackAsTheyWereWritten) {
 TEST(BatchRecords, ClientsSeeOpenAisMembersOnly) {
     BatchRecord batch = batch_of_all_members();
     const std::string seen = describe_batch(batch).dump();
-    for (const char* hidden : {"tenant", "key", "owner", "parts", "models", "results_at"}) EXPECT_THAT(seen, Not(HasSubstr(hidden)));
+    for (const char* hidden : {"tenant", "key", "owner", "parts", "models", "key_jobs_max", "results_at"})
+        EXPECT_THAT(seen, Not(HasSubstr(hidden)));
     EXPECT_THAT(seen, HasSubstr(R"("output_file_id":null)"));
     EXPECT_THAT(seen, HasSubstr(R"("request_counts":{"total":9,"completed":4,"failed":1})"));
     EXPECT_THAT(seen, HasSubstr(R"("errors":{"object":"list","data":[{"code":"c","line":3,"message":"m","param":"p"})"));

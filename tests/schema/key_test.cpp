@@ -94,6 +94,14 @@ TEST(KeyTest, ARecordIsReadBackAsItWasWritten) {
     const auto bare_read = parse_key(bare);
     ASSERT_TRUE(bare_read) << bare_read.error();
     EXPECT_EQ(encode_key(*bare_read), bare);
+    // What newer versions added is there only where it restricts.
+    KeyRecord newer = full_key();
+    newer.limits.tokens_per_day = 1;
+    newer.limits.batch_jobs = 2;
+    const auto newer_read = parse_key(encode_key(newer));
+    ASSERT_TRUE(newer_read) << newer_read.error();
+    EXPECT_EQ(newer_read->limits.tokens_per_day, 1);
+    EXPECT_EQ(newer_read->limits.batch_jobs, 2);
     EXPECT_FALSE(bare_read->expires || bare_read->revoked || bare_read->scopes.models || bare_read->scopes.endpoints);
 }
 

@@ -109,6 +109,12 @@ public:
     }
     bool add_file(const schema::FileRecord& file) override { return add(files_, file); }
     bool add_batch(const schema::BatchRecord& batch) override { return add(batches_, batch); }
+    std::int64_t key_jobs(const std::string&, const std::string& key) const override {
+        const std::lock_guard lock(mutex_);
+        std::int64_t jobs = 0;
+        for (const schema::BatchRecord& batch : batches_) jobs += batch.key == key ? schema::jobs_left(batch) : 0;
+        return jobs;
+    }
     bool is_in_use(const schema::FileRecord&) override { return in_use; }
     void remove_file(const schema::FileRecord& file) override {
         const std::lock_guard lock(mutex_);
@@ -125,6 +131,10 @@ public:
     std::vector<std::string> cancelled() const {
         const std::lock_guard lock(mutex_);
         return cancelled_;
+    }
+    void set_lines(std::int64_t lines) {
+        const std::lock_guard lock(mutex_);
+        for (schema::BatchRecord& batch : batches_) batch.lines = lines;
     }
     void set_state(schema::BatchState state) {
         const std::lock_guard lock(mutex_);

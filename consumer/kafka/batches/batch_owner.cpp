@@ -365,7 +365,12 @@ bool BatchOwner::State::step(std::int32_t number, const std::string& batch, cons
     if (place == partition->second->runs.end()) return false;
     BatchRun& run = *place->second;
     try {
-        const bool has_done = run.step({.now = now(), .is_cancelled = topics.is_cancelled(batch), .read = read});
+        const schema::BatchRecord& record = run.record();
+        const bool counts = record.key_jobs_max && record.state == schema::BatchState::validating;
+        const bool has_done = run.step({.now = now(),
+                                        .is_cancelled = topics.is_cancelled(batch),
+                                        .read = read,
+                                        .key_jobs = counts ? topics.key_jobs(record.tenant, record.key) : 0});
         if (!run.has_ended()) return has_done;
         log_info("batch {} is {}: {} of {} lines are well", batch, name_of(run.record().state), run.record().succeeded, run.record().lines);
         partition->second->ended.insert(batch);

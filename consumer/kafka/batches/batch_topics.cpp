@@ -151,6 +151,16 @@ bool BatchTopics::add_batch(const schema::BatchRecord& batch) {
     return true;
 }
 
+std::int64_t BatchTopics::key_jobs(const std::string& tenant, const std::string& key) const {
+    std::int64_t jobs = 0;
+    const std::lock_guard lock(mutex_);
+    for (const std::string& id : open_) {
+        const schema::BatchRecord& batch = *batches_.find(id);
+        if (batch.tenant == tenant && batch.key == key) jobs += schema::jobs_left(batch);
+    }
+    return jobs;
+}
+
 bool BatchTopics::is_in_use(const schema::FileRecord& file) {
     read_batches();
     const std::lock_guard lock(mutex_);

@@ -52,6 +52,7 @@ public:
     std::optional<Page<schema::BatchRecord>> list_batches(const ListQuery& query) override;
     bool add_file(const schema::FileRecord& file) override;
     bool add_batch(const schema::BatchRecord& batch) override;
+    std::int64_t key_jobs(const std::string& tenant, const std::string& key) const override;
     bool is_in_use(const schema::FileRecord& file) override;
     void remove_file(const schema::FileRecord& file) override;
     void cancel_batch(const schema::BatchRecord& batch) override;

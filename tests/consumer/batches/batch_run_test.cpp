@@ -101,7 +101,8 @@ struct BatchRig {
         store.at_write = [this] { topics.happen(); };
     }
 
-    void create(const std::string& input, std::optional<std::vector<std::string>> models = {}) {
+    void create(const std::string& input, std::optional<std::vector<std::string>> models = {},
+                std::optional<std::int64_t> key_jobs_max = {}) {
         store.at_write = [] {};
         store.put(input_id, input);
         store.at_write = [this] { topics.happen(); };
@@ -110,6 +111,7 @@ struct BatchRig {
                        .input_file = input_id,
                        .endpoint = schema::Endpoint::completions,
                        .models = std::move(models),
+                       .key_jobs_max = key_jobs_max,
                        .created = now,
                        .expires = now + 24 * 3600};
     }
@@ -122,8 +124,10 @@ struct BatchRig {
             std::int64_t read = run->results_from().empty() ? std::ssize(topics.results) : run->results_from().at(0);
             for (int i = 0; i < 100'000 && !run->has_ended(); ++i) {
                 const BatchRun::Positions positions = {{0, read}};
-                const bool has_done =
-                    run->step({.now = BatchRun::Time(std::chrono::seconds(now)), .is_cancelled = is_cancelled, .read = positions});
+                const bool has_done = run->step({.now = BatchRun::Time(std::chrono::seconds(now)),
+                                                 .is_cancelled = is_cancelled,
+                                                 .read = positions,
+                                                 .key_jobs = key_jobs});
                 if (i % 3 == 0 && works) topics.answer(static_cast<std::size_t>(i * 7));
                 for (; read < std::ssize(topics.results); ++read) {
                     const std::string& text = topics.results[static_cast<std::size_t>(read)];
@@ -177,6 +181,7 @@ struct BatchRig {
     std::int64_t now = 1'000'000;
     bool is_cancelled = false;
     bool works = true;
+    std::int64_t key_jobs = 0;
     std::optional<BatchRun> run;
 };
 
@@ -278,6 +283,20 @@ TEST(BatchRun, AFileWithoutLinesOrWithTooManyOrTooLongOnesFailsTheBatch) {
     rig.store.remove(input_id);
     EXPECT_TRUE(rig.own());
     EXPECT_THAT(rig.faults(), ElementsAre("0 file_not_found -"));
+}
+
+TEST(BatchRun, ABatchWithMoreJobsThanItsKeyMayStillHaveFails) {
+    for (const int count : {7, 8}) {
+        BatchRig rig;
+        rig.key_jobs = 3;
+        rig.create(lines(count), {}, 10);
+        ASSERT_TRUE(rig.own());
+        EXPECT_EQ(rig.state(), count == 7 ? "completed" : "failed");
+        EXPECT_EQ(rig.topics.jobs.size(), count == 7 ? 7U : 0U);
+        if (count == 7) continue;
+        EXPECT_THAT(rig.faults(), ElementsAre("0 batch_queue_full -"));
+        EXPECT_THAT(rig.topics.last.errors[0].message, HasSubstr("may have 10 jobs without a result; 3 wait or run, and this file has 8"));
+    }
 }
 
 TEST(BatchRun, ACancelledBatchKeepsTheResultsThatItHas) {

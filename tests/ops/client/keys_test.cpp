@@ -90,6 +90,8 @@ TEST_F(KeyCommands, ScopesLimitsAndExpiryAreWrittenAndShown) {
                       "10000",
                       "--calls-at-once",
                       "4",
+                      "--batch-jobs",
+                      "100000",
                       "--json"});
     };
     const Call wrong = create("/v1/embeddings,classify");
@@ -105,13 +107,14 @@ TEST_F(KeyCommands, ScopesLimitsAndExpiryAreWrittenAndShown) {
     EXPECT_EQ(keys[0].limits.requests_per_minute, 60);
     EXPECT_EQ(keys[0].limits.tokens_per_minute, 10'000);
     EXPECT_EQ(keys[0].limits.calls_at_once, 4);
+    EXPECT_EQ(keys[0].limits.batch_jobs, 100'000);
     // --json: the record without its hash, and the key.
     const auto object = schema::Json::parse(right.out);
     ASSERT_TRUE(object);
     EXPECT_EQ(schema::sha256_of(*object->find("key")->as_string()), keys[0].hash);
     EXPECT_EQ(object->find("sha256"), nullptr);
     EXPECT_THAT(lorry({"keys", "list"}).out, AllOf(HasSubstr("models mail,base; urls /v1/embeddings,/classify; batches; admin"),
-                                                   HasSubstr("60 requests/min, 10,000 tokens/min, 4 at once")));
+                                                   HasSubstr("60 requests/min, 10,000 tokens/min, 4 at once, 100,000 batch jobs")));
 }
 
 TEST_F(KeyCommands, ListsByTenantAndSaysWhatHasExpiredOrCannotBeRead) {

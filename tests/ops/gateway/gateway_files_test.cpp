@@ -325,6 +325,24 @@ TEST(GatewayBatches, ABatchIsCreatedShownListedAndCancelled) {
     EXPECT_EQ(error_of(rig.ask(request("GET", "/v1/batches/" + id + "/cancel"))), "405 method_not_allowed");
 }
 
+TEST(GatewayBatches, AKeyMayHaveSoManyJobsInItsBatches) {
+    FilesRig rig;
+    rig.keys.set(5, {.tenant = "search", .name = "small", .scopes = {.batches = true}, .limits = {.batch_jobs = 10}});
+    const std::string body = FilesRig::batch_body(rig.uploaded("x"));
+    EXPECT_EQ(rig.create(body, 5).status, 200);
+    EXPECT_EQ(rig.batches.batches()[0].key_jobs_max, 10) << "for the owner, who counts the lines";
+    rig.batches.set_lines(9);
+    EXPECT_EQ(rig.create(body, 5).status, 200) << "one may still wait";
+    rig.batches.set_lines(5);
+    const HttpReply refused = rig.create(body, 5);
+    EXPECT_EQ(error_of(refused), "429 rate_limit_exceeded");
+    EXPECT_THAT(refused.header, HasSubstr("Retry-After: 60"));
+    EXPECT_THAT(refused.body, HasSubstr("may have 10 jobs without a result"));
+    EXPECT_EQ(rig.create(body, 1).status, 200) << "another key";
+    rig.batches.set_state(schema::BatchState::completed);
+    EXPECT_EQ(rig.create(body, 5).status, 200);
+}
+
 TEST(GatewayBatches, AWrongBatchIsRefusedByTheFieldThatIsWrong) {
     FilesRig rig;
     const std::string input = rig.uploaded("x");
