@@ -6,9 +6,13 @@
 #include <array>
 #include <future>
 #include <map>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "engine/engine.h"
 #include "engine/text/grammar.h"
@@ -310,6 +314,67 @@ TEST(Grammars, ForceTheTokensIntoWhichTheTokenizerDividesAText) {
 }
 
 schema::Structure regex_of(std::string text) { return {.kind = schema::Structure::Kind::regex, .text = std::move(text)}; }
+
+constexpr const char* fields_of_an_order =
+    R"({"type":"object","properties":{"number":{"type":"string","pattern":"^NO-[0-9]{6}$"},"name":{"type":"string","maxLength":20},)"
+    R"("date":{"type":"string","format":"date"},"method":{"enum":["card","transfer","cash"]},"amount":{"type":"number","minimum":0}},)"
+    R"("required":["number","name","date","method","amount"],"additionalProperties":false})";
+
+// Each answer found all states of the lexer anew, which was most of what its masks took.
+TEST(Grammars, BeginAnswersWithTheStatesThatTheyWillNeed) {
+    const Tokenizer& tokenizer = tests::gpt2_tokenizer();
+    const auto vocabulary = static_cast<std::int64_t>(tokenizer.vocabulary_size());
+    GrammarCompiler compiler(tokenizer, vocabulary, {static_cast<TokenId>(vocabulary - 1)});
+    EXPECT_GT((*compiler.compile({.text = fields_of_an_order}))->size().answer_bytes, 200'000U) << "the first ones take half as much";
+    EXPECT_LT((*compiler.compile(regex_of("\"[^\"]{0,3000}\"")))->size().answer_bytes, 2'000'000U) << "but no more than some";
+}
+
+// Draws of an answer, and what was allowed before each.
+std::string drawn_from(Grammar::Answer answer, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::string told;
+    auto forced = *answer.force();
+    while (!forced.complete) {
+        for (const TokenId token : forced.tokens) told += fmt::format(" {}", token);
+        std::vector<TokenId> tokens;
+        const auto allowed = *answer.allowed();
+        for (TokenId token = 0; token < static_cast<TokenId>(allowed.size() * 32); ++token) {
+            if (token != grammar_end && (allowed[static_cast<std::size_t>(token) / 32] >> (token % 32) & 1U) != 0) tokens.push_back(token);
+        }
+        const TokenId drawn = tokens[random() % tokens.size()];
+        told += fmt::format(" {}/{}", drawn, fmt::join(tokens, ","));
+        if (*answer.accept(drawn)) return told;
+        forced = *answer.force();
+    }
+    return told;
+}
+
+// Answers begin with states that they share until they need others.
+TEST(Grammars, AllowTheSameWhereAnswersBeginAtOnceOnManyThreads) {
+    const auto shared_one = grammar_of_schema(fields_of_an_order);
+    std::vector<std::future<std::string>> told;
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+        told.push_back(std::async(std::launch::async, [&, seed] { return drawn_from(shared_one->begin(), seed); }));
+    }
+    const auto another = grammar_of_schema(fields_of_an_order);
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+        EXPECT_EQ(told[seed].get(), drawn_from(another->begin(), seed)) << "seed " << seed;
+    }
+}
+
+// States that an answer begins with and does not need would bring it to the bound sooner.
+TEST(Grammars, DoNotCountTheStatesThatAnswersBeginWith) {
+    const TokenId a = tests::gpt2_tokenizer().encode("a", false)->front();
+    const TokenId y = tests::gpt2_tokenizer().encode("y", false)->front();
+    Grammar::Answer answer = grammar_of("x[ac]{900}|y[ab]{3950}")->begin();
+    ASSERT_TRUE(answer.allowed());
+    ASSERT_TRUE(answer.accept(y));
+    for (int i = 0; i < 3950; ++i) {
+        const auto allowed = answer.allowed();
+        ASSERT_TRUE(allowed) << allowed.error() << " after " << i;
+        ASSERT_EQ(*answer.accept(a), i == 3949);
+    }
+}
 
 // Compiled once they took megabytes each, and 64 of them were kept, whatever they took.
 TEST(Grammars, AreKeptUpToAnAmountOfMemoryAndTheOldestLeaveFirst) {

@@ -7,12 +7,14 @@ mod pattern;
 mod schema;
 mod space;
 mod tags;
+mod warm;
 
 use std::sync::{Arc, Mutex};
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::earley::{BiasComputer, SlicedBiasComputer};
 use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
-use llguidance::{Matcher, ParserFactory};
+use llguidance::{Matcher, ParserFactory, TokenParser};
 use serde_json::{json, Value};
 
 use self::schema::Size;
@@ -29,7 +31,7 @@ const STACK_BYTES: usize = 256 << 20;
 const JSON_BYTES_MAX: usize = 2 << 20;
 const CHOICES_BYTES_MAX: usize = 1 << 20;
 const PATTERN_BYTES_MAX: usize = 128 << 10;
-/// Of a compiled grammar; each answer may take as much.
+/// Of a compiled grammar; each answer may take as much. What warm.rs adds is bounded there.
 const GRAMMAR_BYTES_MAX: usize = 32 << 20;
 
 /// What a job's answer must match. The texts are the job's.
@@ -62,7 +64,7 @@ fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 400_000,
         max_grammar_size: 100_000,
-        max_lexer_states: 4_000,
+        max_lexer_states: 4_000 + warm::STATES_MAX,
         step_lexer_fuel: 50_000,
         step_max_items: 10_000,
         verbose_errors: false,
@@ -80,17 +82,22 @@ pub enum CompileError {
 /// Compiles grammars for one tokenizer. Any number of threads may share it.
 pub struct Compiler {
     factory: ParserFactory,
+    /// Computes masks of a sample of the tokens.
+    sampling: Arc<dyn BiasComputer>,
     specials: Vec<String>,
 }
 
 impl Compiler {
     /// `vocabulary`: of the model, which draws no other tokens. `end_tokens`: those that end an answer; at least one.
     pub fn new(tokenizer: &Arc<Tokenizer>, vocabulary: usize, end_tokens: &[u32]) -> Result<Self, String> {
-        let environment: TokEnv = Arc::new(Environment::new(tokenizer, vocabulary, end_tokens)?);
+        let environment = Environment::new(tokenizer, vocabulary, end_tokens)?;
+        let sample: TokEnv = Arc::new(environment.sample());
+        let sampling = SlicedBiasComputer::new(&sample, &SlicedBiasComputer::general_slices()).map_err(|error| error.to_string())?;
+        let environment: TokEnv = Arc::new(environment);
         let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
         factory.quiet();
         *factory.limits_mut() = limits();
-        Ok(Compiler { factory, specials: tokenizer.specials() })
+        Ok(Compiler { factory, sampling: Arc::new(sampling), specials: tokenizer.specials() })
     }
 
     pub fn compile(&self, structure: &Structure, style: Style) -> Result<Grammar, CompileError> {
@@ -104,21 +111,30 @@ impl Compiler {
 
     fn compile_here(&self, structure: &Structure, style: Style) -> Result<Grammar, String> {
         let (start, bytes) = measured(|| self.start_of(structure, style));
-        let start = start?;
+        let (parser, is_warm) = start?;
+        let (_, answer_bytes) = measured(|| parser.deep_clone());
+        Ok(Grammar { start: Mutex::new(Matcher::new(Ok(parser))), is_warm, bytes, answer_bytes })
+    }
+
+    /// Where answers begin, and whether that has the states for it.
+    fn start_of(&self, structure: &Structure, style: Style) -> Result<(TokenParser, bool), String> {
+        let (cold, bytes) = measured(|| self.cold_start_of(structure, style));
+        let cold = cold?;
         if bytes > GRAMMAR_BYTES_MAX {
             let (megabytes, most) = (bytes >> 20, GRAMMAR_BYTES_MAX >> 20);
             return Err(format!("it is too large: compiled, it takes {megabytes} MiB of memory; supported are up to {most}"));
         }
-        let (_, answer_bytes) = measured(|| start.deep_clone());
-        Ok(Grammar { start: Mutex::new(start), bytes, answer_bytes })
+        Ok(warm::warmed(&cold, &self.sampling).map_or((cold, false), |warm| (warm, true)))
     }
 
-    fn start_of(&self, structure: &Structure, style: Style) -> Result<Matcher, String> {
-        let parser = self.factory.create_parser(self.grammar_of(structure, style)?).map_err(message_of)?;
-        let mut start = Matcher::new(Ok(parser));
+    fn cold_start_of(&self, structure: &Structure, style: Style) -> Result<TokenParser, String> {
+        let mut start = self.factory.create_parser(self.grammar_of(structure, style)?).map_err(message_of)?;
+        start.start_without_prompt();
         // The library computes states as it needs them: a grammar that is too complex from the first token on is refused here.
-        start.compute_mask_or_eos().map_err(message_of)?;
-        if start.is_stopped() {
+        if !start.stopped() {
+            start.compute_mask().map_err(message_of)?;
+        }
+        if start.stopped() {
             return Err("only an empty answer would match".to_string());
         }
         Ok(start)
@@ -214,46 +230,64 @@ fn prepared(schema: Value, style: Style, size: &mut Size) -> Result<Value, Strin
 /// A compiled grammar, from which any number of answers begin. Any number of threads may share it.
 pub struct Grammar {
     start: Mutex<Matcher>,
+    is_warm: bool,
     /// Measured: of the grammar, and of an answer as it begins.
     pub bytes: usize,
     pub answer_bytes: usize,
 }
 
 impl Grammar {
-    /// With caches of its own, so that what other answers computed cannot bring it to a limit.
+    /// The answer has states of its own, or borrows the grammar's until it needs others.
     pub fn begin(&self) -> Answer {
-        Answer { matcher: self.start.lock().unwrap().deep_clone() }
+        let start = self.start.lock().unwrap();
+        Answer { matcher: if self.is_warm { start.clone() } else { start.deep_clone() }, borrows: self.is_warm, is_new: true }
     }
 }
 
 /// How far one answer has come. One thread at a time.
 pub struct Answer {
     matcher: Matcher,
+    /// The lexer's states are the grammar's, which other answers borrow as well. An answer that waits for its turn takes little memory.
+    borrows: bool,
+    is_new: bool,
 }
 
 impl Answer {
-    /// With caches of its own, so that what the copy computes cannot bring this one to a limit.
+    /// With states of its own, so that what the copy computes cannot bring this one to a limit.
     pub fn copy(&self) -> Answer {
-        Answer { matcher: self.matcher.deep_clone() }
+        Answer { matcher: self.matcher.deep_clone(), borrows: false, is_new: self.is_new }
+    }
+
+    /// With states of its own, so that what other answers compute cannot bring it to a limit.
+    fn own(&mut self) -> &mut Matcher {
+        if self.borrows {
+            *self = self.copy();
+        }
+        &mut self.matcher
     }
 
     /// Takes the next token, which must be allowed. True if nothing may follow, so that the answer is complete.
     pub fn accept(&mut self, token: u32) -> Result<bool, String> {
-        self.matcher.consume_token(token).map_err(message_of)?;
-        Ok(self.matcher.is_stopped())
+        self.is_new = false;
+        let matcher = self.own();
+        matcher.consume_token(token).map_err(message_of)?;
+        Ok(matcher.is_stopped())
     }
 
     /// Takes the tokens of the only text that may come next, as the tokenizer divides it, and returns them. A last part of that text stays
     /// out where a token may also reach beyond it. True if nothing may follow them. The answer must not be complete.
     pub fn force(&mut self) -> Result<(Vec<u32>, bool), String> {
-        let tokens = self.matcher.compute_ff_tokens();
-        self.matcher.consume_tokens(&tokens).map_err(message_of)?;
-        Ok((tokens, self.matcher.is_stopped()))
+        // The grammar has the states for the tokens with which all answers begin.
+        let matcher = if std::mem::take(&mut self.is_new) { &mut self.matcher } else { self.own() };
+        let tokens = matcher.compute_ff_tokens();
+        matcher.consume_tokens(&tokens).map_err(message_of)?;
+        Ok((tokens, matcher.is_stopped()))
     }
 
     /// The tokens that may come next; the end tokens are among them if the answer may end here. The answer must not be complete.
     pub fn allowed(&mut self) -> Result<SimpleVob, String> {
-        self.matcher.compute_mask().map_err(message_of)
+        self.is_new = false;
+        self.own().compute_mask().map_err(message_of)
     }
 }
 
@@ -273,6 +307,11 @@ impl Environment {
         let words: Vec<Vec<u8>> = (0..size).map(|id| word_of(tokenizer, id, end_tokens.contains(&id))).collect();
         let trie = TokTrie::from(&TokRxInfo::new(size, end), &words).with_eos_tokens(&end_tokens);
         Ok(Environment { tokenizer: Arc::clone(tokenizer), trie })
+    }
+
+    /// With fewer tokens.
+    fn sample(&self) -> Self {
+        Environment { tokenizer: Arc::clone(&self.tokenizer), trie: self.trie.filter(&warm::sample_of(&self.trie)) }
     }
 }
 
