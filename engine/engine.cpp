@@ -436,8 +436,8 @@ void Engine::Implementation::draft(Sequence& sequence) const {
             count = std::min(count, static_cast<std::int64_t>(options.mask_patience->seconds_least / sequence.mask_seconds /
                                                               static_cast<double>(sequences_running)));
     }
-    sequence.draft(
-        {.count = count, .chance_least = options.draft_chance_least ? *options.draft_chance_least : cost.chance_least(sequences_running)});
+    const double chance_least = cost.chance_least(sequences_running, sequence.guess_seconds);
+    sequence.draft({.count = count, .chance_least = options.draft_chance_least.value_or(chance_least)});
 }
 
 bool Engine::Implementation::release_blocks_of_waiting() {

@@ -12,6 +12,7 @@ namespace lorry::engine {
 namespace {
 
 constexpr std::size_t word_bits = 32;
+constexpr double newest_guess_share = 0.125;  // in Sequence::guess_seconds
 
 bool has_bit(std::span<const std::uint32_t> words, TokenId token) {
     const auto index = static_cast<std::size_t>(token);
@@ -216,7 +217,16 @@ void Sequence::draft(const DraftLimits& limits) {
     // Nothing is drawn after an end token.
     const std::vector<TokenId>& ends = request_.drawing->end_tokens;
     drafts.erase(std::ranges::find_first_of(drafts, ends), drafts.end());
-    if (request_.drawing->depends_on_drawn()) allow_after_drafts();
+    if (!request_.drawing->depends_on_drawn()) return;
+    if (drafts.empty()) {
+        guess_seconds *= 1.0 - newest_guess_share;  // they may have taken long by chance
+        return;
+    }
+    const auto guesses = static_cast<double>(drafts.size());
+    const Clock::time_point begin = Clock::now();
+    allow_after_drafts();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count() / guesses;
+    guess_seconds = guess_seconds == 0.0 ? seconds : guess_seconds + newest_guess_share * (seconds - guess_seconds);
 }
 
 // Lets a copy of the answer take a draft, as append() lets the answer itself. False if it is not allowed, or if nothing follows it.

@@ -92,6 +92,7 @@ public:
     bool running = false;              // in the running set; false: it waits
     const Adapter* adapter = nullptr;  // pinned while running
     double mask_seconds = 0.0;         // what the last allowed_tokens() took
+    double guess_seconds = 0.0;        // what each draft takes besides its row: what may be drawn after it; as far as draft() has seen
     std::int64_t times_held_back = 0;  // steps in a row that did not wait for allowed_tokens()
     std::vector<RequestId> followers;  // forks that wait until this sequence's first tokens are computed
     Result result;

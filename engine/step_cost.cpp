@@ -35,8 +35,8 @@ void StepCost::add(std::int64_t rows, double seconds) {
     steps.seconds += newest_step_share * (std::min(seconds, slowest * steps.seconds) - steps.seconds);
 }
 
-double StepCost::chance_least(std::int64_t sequences) const {
-    // Least squares of relative errors: seconds = fixed + per_row * rows, weighted by 1 / seconds^2.
+// Least squares of relative errors: seconds = fixed + per_row * rows, weighted by 1 / seconds^2.
+std::optional<StepCost::Line> StepCost::fit() const {
     double weights = 0.0;
     double rows = 0.0;
     double squares = 0.0;
@@ -51,15 +51,21 @@ double StepCost::chance_least(std::int64_t sequences) const {
         seconds += weight * steps.seconds;
         products += weight * steps.rows * steps.seconds;
     }
+    if (weights == 0.0) return std::nullopt;
     const double spread = weights * squares - rows * rows;
-    double fixed = 1.0;
-    double per_row = row_share_unknown;
-    if (spread > 1e-6 * weights * squares) {
-        per_row = std::max(0.0, (weights * products - rows * seconds) / spread);
-        fixed = std::max(0.0, (seconds - per_row * rows) / weights);
+    if (spread <= 1e-6 * weights * squares) {
+        const double fixed = seconds / (weights + row_share_unknown * rows);
+        return Line{.fixed = fixed, .per_row = row_share_unknown * fixed};
     }
-    const double of_rows = per_row * static_cast<double>(sequences);
-    return of_rows / (fixed + of_rows);
+    const double per_row = std::max(0.0, (weights * products - rows * seconds) / spread);
+    return Line{.fixed = std::max(0.0, (seconds - per_row * rows) / weights), .per_row = per_row};
+}
+
+double StepCost::chance_least(std::int64_t sequences, double guess_seconds) const {
+    const auto known = fit();
+    const Line line = known.value_or(Line{.fixed = 1.0, .per_row = row_share_unknown});
+    const auto count = static_cast<double>(sequences);
+    return count * (line.per_row + (known ? guess_seconds : 0.0)) / (line.fixed + count * line.per_row);
 }
 
 }  // namespace lorry::engine

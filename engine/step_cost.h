@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 namespace lorry::engine {
 
@@ -21,11 +22,18 @@ public:
     // The oldest step that was launched is done. Returns how many seconds it took: since its launch or, if it was queued, since the one
     // before it was read.
     double read(Time now);
-    // The chance of being right from which a guess pays: the time that its row takes, over the time that a token takes while so many
-    // sequences are decoded. Between 0 and 1; 1 / 16 of a step's fixed part for each row until steps of several sizes were seen.
-    double chance_least(std::int64_t sequences) const;
+    // The chance of being right from which a guess pays: the time that its row takes, and what it takes besides (guess_seconds), over the
+    // time that a token takes while so many sequences are decoded. Above 1: none pays. A row takes 1 / 16 of a step's fixed part until
+    // steps of several sizes were seen.
+    double chance_least(std::int64_t sequences, double guess_seconds = 0.0) const;
 
 private:
+    // What steps take; nullopt until one was seen.
+    struct Line {
+        double fixed = 0.0;
+        double per_row = 0.0;
+    };
+    std::optional<Line> fit() const;
     void add(std::int64_t rows, double seconds);
 
     // Steps of 2^i to 2^(i + 1) - 1 rows, the latest ones first of all.

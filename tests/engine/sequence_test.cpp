@@ -7,6 +7,7 @@
 
 #include "schema/json.h"
 #include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/test_grammar.h"
 
 namespace lorry::engine {
 namespace {
@@ -73,6 +74,28 @@ TEST(Sequence, KeepsItsPromptOnce) {
     EXPECT_EQ(sequence.prompt().size(), 3U);
     EXPECT_EQ(sequence.output().size(), 1U);
     EXPECT_EQ(sequence.take_result().tokens, std::vector<TokenId>{7});
+}
+
+// What masks of drafts took was never measured, so their price was that of rows alone.
+TEST(Sequence, LearnsWhatTheMasksOfItsDraftsTake) {
+    const std::vector<TokenId> twice = *tests::gpt2_tokenizer().encode("abababababab", false);
+    const auto drafted = [&](std::shared_ptr<const Grammar> grammar) {
+        Request request{.id = 1, .prompt = twice, .drawing = shared({.grammar = std::move(grammar)})};
+        request.max_tokens = 50;
+        auto sequence = std::make_unique<Sequence>(std::move(request), 0, BlockHash{}, tests::gpt2_tokenizer());
+        for (const TokenId token : twice) sequence->accept({.token = token, .logprob = 0.0F});
+        sequence->draft({.count = 4, .chance_least = 0.0});
+        EXPECT_FALSE(sequence->drafts.empty());
+        return sequence;
+    };
+    EXPECT_EQ(drafted(nullptr)->guess_seconds, 0.0);
+    const auto vocabulary = static_cast<std::int64_t>(tests::gpt2_tokenizer().vocabulary_size());
+    const auto held = drafted(tests::grammar_of("[ab]{5,60}", vocabulary));
+    const double seconds = held->guess_seconds;
+    EXPECT_GT(seconds, 0.0);
+    held->draft({.count = 4, .chance_least = 2.0});
+    EXPECT_TRUE(held->drafts.empty());
+    EXPECT_LT(held->guess_seconds, seconds) << "another try comes, as it may have taken long by chance";
 }
 
 // A token that a queued step draws is to be computed next, unless it reaches max_tokens.

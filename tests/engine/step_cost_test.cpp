@@ -64,6 +64,22 @@ TEST(StepCost, AssumesAPriceUntilStepsDiffer) {
     EXPECT_NEAR(cost.chance_least(16), 0.5, 1e-6);
 }
 
+// Drafts under a grammar were made where their masks took longer than the tokens that they saved.
+TEST(StepCost, CountsWhatAGuessTakesBesidesItsRow) {
+    StepCost cost;
+    Clock clock;
+    for (int i = 0; i < 40; ++i) {
+        for (const std::int64_t rows : {1, 3, 8, 40}) clock.step(cost, rows, 0.010 + 0.001 * static_cast<double>(rows));
+    }
+    EXPECT_NEAR(cost.chance_least(1, 0.001), 2.0 / 11.0, 0.005);
+    EXPECT_NEAR(cost.chance_least(10, 0.0005), 15.0 / 20.0, 0.01);
+    EXPECT_GT(cost.chance_least(1, 0.012), 1.0) << "no guess pays";
+    StepCost unknown;
+    EXPECT_NEAR(unknown.chance_least(16, 1.0), 0.5, 1e-6);
+    clock.step(unknown, 16, 0.010);
+    EXPECT_NEAR(unknown.chance_least(16, 0.005 / 16.0), 1.0, 0.01) << "half of that step is its fixed part, as far as is known";
+}
+
 TEST(StepCost, DoesNotCountPromptsWaitsAndStepsThatOthersHeldUp) {
     StepCost cost;
     Clock clock;
