@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # Checks what ops/bench-peers computes and refuses, with a fake driver instead of engines, so that nothing need be installed, and what
 # ops/bench-startup refuses. ctest runs it.
+import argparse
+import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -17,9 +20,10 @@ from engines import ENCODERS, ENGINES, SCRIPTS, engines_of  # noqa: E402
 from install import Place  # noqa: E402
 from process import Driver, Failure  # noqa: E402
 from report import Entrant, agreement, introduction, kept_rows, ratio_of, ratio_rows, shape_section  # noqa: E402
-from works import SHAPES, WORKS, make_opening, make_requests, make_warm_up  # noqa: E402
+from works import ANSWER, SHAPES, WORKS, make_free, make_opening, make_requests, make_warm_up  # noqa: E402
 
-# Answers with the requested number of zeros. A batch of 2 gets one token too few, a batch of 3 ends it with a message, a batch of 4 hangs.
+# Answers with the requested number of zeros, half of it to requests with a schema of a batch of 1.
+# A batch of 2 gets one token too few, a batch of 3 ends it with a message, a batch of 4 hangs.
 DRIVER = """
 import json, sys, time
 print(json.dumps({"engine": "made up", "load_seconds": 0.5, "settings": "none"}), flush=True)
@@ -29,7 +33,9 @@ for line in sys.stdin:
         sys.exit("out of luck")
     if work["batch"] == 4:
         time.sleep(60)
-    outputs = [[0] * (request.get("output_tokens", 1) - (work["batch"] == 2)) for request in work["requests"]]
+    half = [work["batch"] == 1 and "schema" in request for request in work["requests"]]
+    wanted = [request.get("output_tokens", 1) // (1 + one) for one, request in zip(half, work["requests"])]
+    outputs = [[0] * (tokens - (work["batch"] == 2)) for tokens in wanted]
     print(json.dumps({"seconds": 2.0, "outputs": outputs, "peak_memory_bytes": 7}), flush=True)
 """
 
@@ -68,10 +74,25 @@ class Report(unittest.TestCase):
     def test_the_page_names_ratios_settings_and_what_is_left_out(self):
         page = "\n".join([*introduction("Measured on paper", "with a pencil", ["W1"], 2),
                           *shape_section("S", entrants(), ["W1"], {"lost": "no wheel"})])  # fmt: skip
-        for text in ("Measured on paper; with a pencil.", "| W1 | bf16 | 300 | fast | 200 | **1.50** | 1.50–1.50 |",
+        for text in ("Measured on paper; with a pencil.", "| W1 | bf16 | Lorry | 300 | fast | 200 | **1.50** | 1.50–1.50 |",
                      "| slow | bf16 | 110 |", "- Fast 3, int8: narrow", "- lost: no wheel"):  # fmt: skip
             self.assertIn(text, page)
         self.assertEqual(len(ratio_rows(entrants(), ["W1"])), 2)
+
+    def test_each_of_ours_has_its_ratio_to_the_best_peer(self):
+        some = [Entrant("Lorry", "int4", rates={"D1": [300.0]}), Entrant("lorry-gptq", "int4", rates={"D1": [250.0]}),
+                Entrant("llama.cpp", "int4", rates={"D1": [100.0]}), Entrant("openvino", "int4", rates={"D1": [50.0]})]  # fmt: skip
+        rows = ratio_rows(some, ["D1"])[1:]
+        self.assertEqual([row[2:7] for row in rows], [["Lorry", "300", "llama.cpp", "100", "**3.00**"],
+                                                      ["lorry-gptq", "250", "llama.cpp", "100", "**2.50**"]])  # fmt: skip
+
+    def test_the_page_says_what_structures_cost(self):
+        one = Entrant("fast", "bf16", rates={"J1": [90.0, 80.0]}, rates_free={"J1": [100.0, 100.0]}, answers={"J1": [0.9, 0.8]},
+                      invalid={"J1": 3})  # fmt: skip
+        page = "\n".join(shape_section("T", [one, Entrant("late", "bf16")], ["J1"], {}))
+        self.assertIn("| J1 | fast | bf16 | 90 | 100 | **0.85** | 0.90 | 100 | 3 of 128 |", page)
+        self.assertNotIn("J1 | late", page)
+        self.assertNotIn("match a schema", "\n".join(shape_section("S", entrants(), ["W1"], {})))
 
     def test_the_page_says_what_merging_took(self):
         page = "\n".join(shape_section("S", entrants(), ["W1", "A8m"], {}))
@@ -89,7 +110,22 @@ class Works(unittest.TestCase):
             self.assertTrue(all(0 <= token < 1000 for request in requests for token in request["prompt"]))
             self.assertEqual(any("output_tokens" in request for request in requests), not SHAPES[work.shapes[0]].is_encoder())
         for name, tokens in (("W3", 4 * 100 + 28 * 10), ("W2", 128 * 257), ("E2", 48 * 256)):
-            self.assertEqual(WORKS[name].tokens_of(make_requests(WORKS[name], 1000, "seed")), tokens)
+            requests = make_requests(WORKS[name], 1000, "seed")
+            outputs = [[0] * request.get("output_tokens", 7) for request in requests]  # 7: of a vector
+            self.assertEqual(WORKS[name].tokens_of(requests, outputs), tokens)
+
+    def test_a_structured_work_has_a_schema_and_free_text_of_as_many_tokens(self):
+        requests = make_requests(WORKS["J1"], 1000, "1")
+        [schema] = {request["schema"] for request in requests}
+        self.assertEqual(json.loads(schema), ANSWER)
+        self.assertEqual(list(ANSWER["properties"]), ANSWER["required"])
+        outputs = [[0] * (index + 1) for index in range(len(requests))]
+        free = make_free(requests, outputs)
+        self.assertEqual([request["output_tokens"] for request in free], list(range(1, 65)))
+        self.assertFalse(any("schema" in request for request in free))
+        self.assertEqual([request["prompt"] for request in free], [request["prompt"] for request in requests])
+        self.assertEqual(WORKS["J1"].tokens_of(requests, outputs), 65 * 32)
+        self.assertTrue(all(SHAPES[letter].tokenizer for work in WORKS.values() if work.structured for letter in work.shapes))
 
     def test_a_work_is_done_with_shapes_of_one_task(self):
         for work in WORKS.values():
@@ -133,10 +169,14 @@ class Merging(unittest.TestCase):
 
     def test_an_engine_mixes_adapters_or_says_why_not_and_likewise_for_merging(self):
         for work in WORKS.values():
-            self.assertIn(work.mode(), ("base", "mixed", "merged"))
+            self.assertIn(work.mode(), ("base", "mixed", "merged", "structured"))
         self.assertEqual([work.name for work in WORKS.values() if work.mode() == "merged"], ["A8m", "E3m"])
-        self.assertEqual({name for name, engine in ENGINES.items() if not engine.no_adapters}, {"transformers", "vllm"})
-        self.assertEqual({name for name, engine in ENGINES.items() if not engine.no_merging}, {"transformers", "openvino"})
+        peers = {name: engine for name, engine in ENGINES.items() if engine.driver and not engine.variant_of}
+        self.assertEqual({name for name, engine in peers.items() if not engine.refusal("mixed")}, {"transformers", "vllm"})
+        self.assertEqual({name for name, engine in peers.items() if not engine.refusal("merged")}, {"transformers", "openvino"})
+        self.assertEqual({name for name, engine in peers.items() if not engine.refusal("structured")}, {"llama.cpp", "vllm"})
+        self.assertEqual(ENGINES["ctranslate2"].refusal("structured"), "it has no grammars")
+        self.assertFalse(any(engine.refusal("base") for engine in ENGINES.values()))
         classifiers = engines_of("classify")
         self.assertEqual({name for name, engine in classifiers.items() if not engine.no_adapters}, {"sentence-transformers"})
         self.assertEqual({name for name, engine in classifiers.items() if not engine.no_merging}, {"sentence-transformers", "openvino"})
@@ -173,6 +213,12 @@ class Drivers(unittest.TestCase):
         with self.assertRaisesRegex(Failure, "drew 2 tokens"):
             self.start().ask(self.requests, 2)
 
+    def test_an_answer_may_end_before_its_limit_if_it_matches_a_schema(self):
+        structured = [self.requests[0] | {"schema": "{}"}]
+        self.assertEqual(self.start().ask(structured, 2)["outputs"], [[0, 0]])
+        with self.assertRaisesRegex(Failure, "drew 0 tokens"):
+            self.start().ask([structured[0] | {"output_tokens": 1}], 2)
+
     def test_a_text_that_was_not_encoded_does_not_count(self):
         texts = [{"prompt": [1], "adapter": None}] * 2
         self.assertEqual(self.start().ask(texts, 1, "embed")["outputs"], [[0], [0]])
@@ -200,8 +246,8 @@ class Program(unittest.TestCase):
             return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     def test_wrong_calls_are_refused_and_say_what_there_is(self):
-        for arguments, word in ((["--works", "W1,W9"], "W9"), (["--peers", "nobody"], "openvino"), (["--shape", "X"], "S, G, M"),
-                                (["--rounds", "0"], "no number from 1"), (["--precision", "int4"], "int8")):  # fmt: skip
+        for arguments, word in ((["--works", "W1,W9"], "W9"), (["--peers", "nobody"], "openvino"), (["--shape", "X"], "S, G, T"),
+                                (["--rounds", "0"], "no number from 1"), (["--precision", "int2"], "int4")):  # fmt: skip
             done = self.bench(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(word, done.stderr)
@@ -218,7 +264,8 @@ class Program(unittest.TestCase):
 
     def test_every_engine_has_its_driver_and_every_script_compiles(self):
         for engine in [*ENGINES.values(), *ENCODERS.values()]:
-            self.assertTrue((SCRIPTS / engine.driver).exists(), engine.driver)
+            if engine.driver:
+                self.assertTrue((SCRIPTS / engine.driver).exists(), engine.driver)
         for script in SCRIPTS.glob("*.py"):
             compile(script.read_text(), str(script), "exec")
 
@@ -231,6 +278,39 @@ class Program(unittest.TestCase):
             place.mark_done("x", "1")
             self.assertTrue(place.done_before("x", "1"))
             self.assertFalse(place.done_before("x", "2"))
+
+
+class Races(unittest.TestCase):
+    def make_race(self, folder, shape, **arguments):
+        bench = runpy.run_path(str(ROOT / "ops" / "bench-peers"))
+        defaults = {"works": list(WORKS), "peers": list(ENGINES), "precision": ["int4"], "rounds": 1, "neighbour": False, "lorry": "lorry"}
+        return bench["Race"](argparse.Namespace(**(defaults | arguments)), Place(folder), shape)
+
+    def test_a_checkpoint_in_codes_has_its_own_weights_and_the_same_cache(self):
+        with tempfile.TemporaryDirectory() as folder:
+            race = self.make_race(Path(folder), "S")
+            plain, codes = race.settings("Lorry", "int4"), race.settings("lorry-gptq", "int4")
+        self.assertEqual(plain, ["--quantize", "int4", *codes])
+        self.assertEqual(codes[:2], ["--kv-dtype", "int8"])
+
+    def test_a_round_of_answers_runs_as_much_free_text_and_counts_invalid_answers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            race = self.make_race(Path(folder), "T", works=["J1d"])
+            race.command = lambda name, precision, mode: [sys.executable, "-c", DRIVER]
+            race.place.count_matching = lambda shape, schema, outputs: sum(len(output) < 256 for output in outputs) - 2
+            race.run_works([WORKS["J1d"]], [("Lorry", "bf16"), ("vllm-guidance", "bf16"), ("ctranslate2", "bf16")], "structured")
+        self.assertEqual(race.left_out, {"ctranslate2 from J1d": "it has no grammars"})
+        for name in ("Lorry", "vllm-guidance"):
+            entrant = race.entrants[name, "bf16"]
+            self.assertEqual((entrant.rates, entrant.rates_free), ({"J1d": [6 * 128 / 2]}, {"J1d": [6 * 128 / 2]}))
+            self.assertEqual((entrant.answers, entrant.invalid), ({"J1d": [3.0]}, {"J1d": 2}))
+
+    def test_a_variant_of_an_engine_only_does_works_with_schemas(self):
+        with tempfile.TemporaryDirectory() as folder:
+            race = self.make_race(Path(folder), "S")
+            self.assertFalse(race.has_works(ENGINES["vllm-guidance"]))
+            self.assertTrue(race.has_works(ENGINES["vllm"]))
+            self.assertTrue(self.make_race(Path(folder), "T").has_works(ENGINES["vllm-guidance"]))
 
 
 class Startup(unittest.TestCase):

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <istream>
+#include <map>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -46,8 +47,31 @@ std::optional<engine::PoolingTask> task_of(const Json& line) {
     throw std::runtime_error("\"task\" in a line of requests must be embed, classify or token_classify");
 }
 
+// How answers are drawn that match a JSON schema. Requests with the same schema share one.
+class SchemaDrawings {
+public:
+    explicit SchemaDrawings(const EngineSetup& setup)
+        : end_tokens_(setup.reply().tokenizer.end_tokens(setup.model().config().eos_ids, setup.model().config().vocabulary)),
+          compiler_(setup.reply().tokenizer, setup.model().config().vocabulary, end_tokens_) {}
+
+    // Throws std::runtime_error if the schema cannot be used.
+    const engine::SharedDrawing& of(const Json& schema) {
+        if (!schema.is_string()) throw std::runtime_error("\"schema\" in a line of requests must be the text of a JSON schema");
+        const auto [known, is_new] = drawings_.try_emplace(*schema.as_string());
+        if (is_new)
+            known->second = engine::shared(
+                {.sampling = {.temperature = 0.0}, .end_tokens = end_tokens_, .grammar = compile_schema(compiler_, known->first)});
+        return known->second;
+    }
+
+private:
+    std::vector<engine::TokenId> end_tokens_;
+    engine::GrammarCompiler compiler_;
+    std::map<std::string, engine::SharedDrawing> drawings_;
+};
+
 engine::Request request_of(engine::RequestId id, const Json& line, std::optional<engine::PoolingTask> task, const EngineSetup& setup,
-                           const AdapterFolders& folders) {
+                           const AdapterFolders& folders, SchemaDrawings& schemas) {
     std::vector<engine::TokenId> prompt;
     for (const Json& one : list(line, "prompt")) {
         const auto token = one.as_integer();
@@ -57,6 +81,7 @@ engine::Request request_of(engine::RequestId id, const Json& line, std::optional
     }
     engine::Request request = greedy_request(id, std::move(prompt), task ? 0 : positive(line, "output_tokens"));
     request.pooling = task;
+    if (const Json* schema = line.find("schema")) request.drawing = schemas.of(*schema);
     const Json* adapter = line.find("adapter");
     if (adapter != nullptr && !adapter->is_null()) {
         const consumer::ModelName found = folders.resolve(adapter->as_string() ? *adapter->as_string() : "", {});
@@ -82,12 +107,12 @@ Json output_of(const engine::Result& done, std::optional<engine::PoolingTask> ta
     return output;
 }
 
-Json answer(const Json& line, EngineSetup& setup, const AdapterFolders& folders) {
+Json answer(const Json& line, EngineSetup& setup, const AdapterFolders& folders, SchemaDrawings& schemas) {
     const auto batch = static_cast<std::size_t>(positive(line, "batch"));
     const std::optional<engine::PoolingTask> task = task_of(line);
     std::vector<engine::Request> requests;
     for (const Json& one : list(line, "requests")) {
-        requests.push_back(request_of(requests.size(), one, task, setup, folders));
+        requests.push_back(request_of(requests.size(), one, task, setup, folders, schemas));
     }
     std::vector<Json> outputs(requests.size());
     const engine::Clock::time_point begin = engine::Clock::now();
@@ -106,10 +131,11 @@ void answer_request_lines(EngineSetup& setup, const AdapterFolders& folders, dou
     const Json hello =
         Json::object({{"engine", fmt::format("Lorry {}", program_version())}, {"load_seconds", load_seconds}, {"settings", settings}});
     out << hello.dump() << '\n' << std::flush;
+    SchemaDrawings schemas(setup);
     for (std::string line; std::getline(in, line);) {
         const auto parsed = Json::parse(line);
         if (!parsed) throw std::runtime_error("a line of requests: " + parsed.error());
-        out << answer(*parsed, setup, folders).dump() << '\n' << std::flush;
+        out << answer(*parsed, setup, folders, schemas).dump() << '\n' << std::flush;
     }
 }
 

@@ -27,6 +27,12 @@ engine::Request greedy_request(engine::RequestId id, std::vector<kernels::TokenI
     return request;
 }
 
+std::shared_ptr<const engine::Grammar> compile_schema(const engine::GrammarCompiler& compiler, std::string schema) {
+    auto grammar = compiler.compile({.text = std::move(schema)});
+    if (!grammar) throw std::runtime_error("the schema cannot be used: " + grammar.error());
+    return *std::move(grammar);
+}
+
 bool step_or_wait(engine::Engine& engine, engine::StepOutput& output) {
     const bool stepped = engine.step(output);
     if (!stepped) engine.wait_for_adapters(std::chrono::milliseconds(100));

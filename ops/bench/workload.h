@@ -5,11 +5,14 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/text/grammar.h"
 
 namespace lorry::ops {
 
@@ -18,6 +21,9 @@ std::vector<kernels::TokenId> made_up_prompt(const engine::ModelConfig& config, 
 
 // A request that draws the most likely token each time, `output_tokens` of them unless it ends earlier.
 engine::Request greedy_request(engine::RequestId id, std::vector<kernels::TokenId> prompt, std::int64_t output_tokens);
+
+// The grammar of answers that match a JSON schema. Throws std::runtime_error if it cannot be used.
+std::shared_ptr<const engine::Grammar> compile_schema(const engine::GrammarCompiler& compiler, std::string schema);
 
 // Calls Engine::step and waits for adapters if there was nothing to do. Throws std::runtime_error for a request that failed.
 bool step_or_wait(engine::Engine& engine, engine::StepOutput& output);

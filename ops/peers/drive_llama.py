@@ -6,11 +6,13 @@ from collections.abc import Iterable
 import llama_cpp
 import numpy as np
 from driver import Options, Request, serve
+from llama_grammars import Grammars
 
 SEQUENCES_MAX = 64
 SEQUENCE_TOKENS = 512
 BATCH_TOKENS = 2048
 SHARED_SEQUENCE = SEQUENCES_MAX  # contains the prefix of all prompts
+WEIGHTS = {"bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
 
 
 class Llama:
@@ -27,17 +29,21 @@ class Llama:
         parameters.kv_unified = False
         self.context = llama_cpp.llama_init_from_model(self.model, parameters)
         self.memory = llama_cpp.llama_get_memory(self.context)
-        self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+        vocabulary = llama_cpp.llama_model_get_vocab(self.model)
+        self.vocabulary = llama_cpp.llama_vocab_n_tokens(vocabulary)
+        self.grammars = Grammars(vocabulary, self.vocabulary)
         self.batch = llama_cpp.llama_batch_init(BATCH_TOKENS, 0, 1)
         self.engine = f"llama.cpp (llama-cpp-python {llama_cpp.__version__})"
         self.settings = (
-            f"built with -march=native, {'q8_0' if options.precision == 'int8' else 'bf16'} weights, f16 KV cache; new prompts together in "
+            f"built with -march=native, {WEIGHTS[options.precision]} weights, f16 KV cache; new prompts together in "
             "batches of 2,048 tokens, then one token of every sequence a step; a KV stream for each sequence (unified, every token would "
             "look at all of them); what all prompts share is computed once and copied (llama_memory_seq_cp)"
+            + (f"; {options.structures} of llama-cpp-python's converter, with the bounds of integers; a grammar looks at all tokens if it "
+               "refuses the likeliest" if options.structures else "")
         )
 
-    def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> list[int]:
-        """Computes the rows (token, position, sequence, is_wanted). Returns the likeliest next tokens of the wanted rows."""
+    def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> list[np.ndarray]:
+        """Computes the rows (token, position, sequence, is_wanted). Returns the logits of the wanted rows, which the next call replaces."""
         wanted = []
         count = 0
         for count, (token, position, sequence, is_wanted) in enumerate(rows, 1):
@@ -54,7 +60,7 @@ class Llama:
         if status != 0:
             raise RuntimeError(f"llama_decode: {status}")
         logits = (llama_cpp.llama_get_logits_ith(self.context, row) for row in wanted)
-        return [int(np.ctypeslib.as_array(row, (self.vocabulary,)).argmax()) for row in logits]
+        return [np.ctypeslib.as_array(row, (self.vocabulary,)) for row in logits]
 
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
         llama_cpp.llama_memory_clear(self.memory, False)
@@ -64,14 +70,18 @@ class Llama:
             self.decode((token, position, SHARED_SEQUENCE, False) for position, token in enumerate(shared))
         outputs: list[list[int]] = [[] for _ in requests]
         running: dict[int, int] = {}  # sequence -> request
+        samplers: dict[int, object] = {}  # sequence -> its grammar's, if the request has a schema
         free = list(range(batch))[::-1]
         waiting = list(range(len(requests)))[::-1]
 
-        def advance(sequences: list[int], drawn: list[int]) -> None:
-            for sequence, token in zip(sequences, drawn, strict=True):
-                index = running[sequence]
+        def advance(sequences: list[int], logits: list[np.ndarray]) -> None:
+            for sequence, row in zip(sequences, logits, strict=True):
+                index, sampler = running[sequence], samplers.get(sequence)
+                token = self.grammars.draw(sampler, row) if sampler else int(row.argmax())
                 outputs[index].append(token)
-                if len(outputs[index]) == requests[index].output_tokens:
+                if len(outputs[index]) == requests[index].output_tokens or (sampler and self.grammars.is_end(token)):
+                    if sampler:
+                        llama_cpp.llama_sampler_free(samplers.pop(sequence))
                     llama_cpp.llama_memory_seq_rm(self.memory, sequence, -1, -1)
                     del running[sequence]
                     free.append(sequence)
@@ -83,6 +93,8 @@ class Llama:
                 index, sequence = waiting.pop(), free.pop()
                 running[sequence] = index
                 started.append(sequence)
+                if requests[index].schema:
+                    samplers[sequence] = self.grammars.begin(requests[index].schema)
                 if shared:
                     llama_cpp.llama_memory_seq_cp(self.memory, SHARED_SEQUENCE, sequence, -1, -1)
                 prompt = requests[index].prompt

@@ -6,6 +6,11 @@ import openvino_genai
 from driver import Options, Request, serve
 
 KV_BLOCK_TOKENS = 32  # on CPUs
+WEIGHTS = {
+    "bf16": "weights exported as fp16",
+    "int8": "int8 weights (--weight-format int8)",
+    "int4": "weights of 4 bits, symmetric, in groups of 64 or 128 (--weight-format int4 --sym), the embedding in int8",
+}
 
 
 class OpenVino:
@@ -19,7 +24,7 @@ class OpenVino:
             "ContinuousBatchingPipeline with the prefix cache on, a KV cache in u8 (its default), as many sequences as are in flight, "
             "1,024 tokens a step for 64 and 256 for fewer; it computes in bf16 where the processor does (its default; f32, where it rounds "
             "activations to int8, was no faster); "
-            + ("int8 weights (--weight-format int8)" if options.precision == "int8" else "weights exported as fp16")
+            + WEIGHTS[options.precision]
             + ("; merged models, exported beforehand, are loaded one after the other" if options.merged else "")
         )
 

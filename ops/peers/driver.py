@@ -2,7 +2,8 @@
 
 A driver loads its engine, prints a line of JSON {"engine", "load_seconds", "settings"}, and answers each line
 {"batch": 8, "requests": [{"prompt": [17, 4], "output_tokens": 64, "adapter": "lora-0" or null}, ...]} with a line
-{"seconds", "outputs", "peak_memory_bytes"}. `lorry bench requests` does the same. Drivers of encoders (encoder.py) load their model for
+{"seconds", "outputs", "peak_memory_bytes"}. A request with a "schema", a JSON schema as text, draws an answer that matches it and ends by
+itself, after "output_tokens" at most. `lorry bench requests` does the same. Drivers of encoders (encoder.py) load their model for
 --task; requests have no "output_tokens", and an output is a vector (embed), logits (classify) or the likeliest label of each token
 (token_classify). With --merged a driver runs one adapter after the other,
 each merged into the base, and reports the part of the seconds that switching took as "switch_seconds".
@@ -25,6 +26,7 @@ class Request:
     prompt: list[int]
     adapter: str | None
     output_tokens: int = 0
+    schema: str | None = None
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,11 @@ class Options:
     model: Path  # in this engine's format
     adapters: Path | None  # folders lora-0 ... in PEFT's format, to mix in a batch
     merged: Path | None  # folders lora-0 ...: merged models in this engine's format, or adapters if it merges them itself
-    precision: str  # "f32", "bf16" or "int8"
+    precision: str  # "f32", "bf16", "int8" or "int4"
     threads: int
     kv_tokens: int  # size of the KV cache that all sequences share, if there is one
     task: str  # as in Shape
+    structures: str | None  # what makes answers match schemas; None: no request has one
 
 
 class Peer(Protocol):
@@ -43,8 +46,8 @@ class Peer(Protocol):
     settings: str  # the chosen settings, with the reason if it is not obvious
 
     def run(self, requests: list[Request], batch: int) -> list[list]:
-        """Draws greedily and never stops early, with at most `batch` requests at a time. Returns the drawn ids of each request, or what
-        the task makes of its text."""
+        """Draws greedily and never stops before a schema is matched, with at most `batch` requests at a time. Returns the drawn ids of
+        each request, or what the task makes of its text."""
 
     def switch(self, adapter: str) -> None:
         """Makes run() use the base with this adapter merged into it. Only with Options.merged."""
@@ -69,10 +72,11 @@ def serve(load: Callable[[Options], Peer]) -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--adapters", type=Path)
     parser.add_argument("--merged", type=Path)
-    parser.add_argument("--precision", choices=["f32", "bf16", "int8"], required=True)
+    parser.add_argument("--precision", choices=["f32", "bf16", "int8", "int4"], required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--kv-tokens", type=int, required=True)
     parser.add_argument("--task", choices=["generate", "embed", "classify", "token_classify"], required=True)
+    parser.add_argument("--structures")
     options = Options(**vars(parser.parse_args()))
 
     # Engines may print to standard output, so the driver's own output goes to a copy of it.

@@ -8,14 +8,16 @@
 Each finished piece has a stamp that names its sources, and is made again only when these change.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
-from engines import LLAMA_SOURCE, SCRIPTS, SENTENCE_TRANSFORMERS, TRANSFORMERS, Engine, conversion
+from engines import LLAMA_SOURCE, ROUNDED, SCRIPTS, SENTENCE_TRANSFORMERS, TRANSFORMERS, Engine, conversion
 from process import Failure
 from works import SHAPES
 
@@ -90,25 +92,25 @@ class Place:
         self.mark_done("torch", TORCH)
 
     def install(self, engine: Engine) -> None:
-        made_of = " ".join(engine.packages)
-        if self.done_before(engine.name, made_of):
+        name, made_of = engine.environment(), " ".join(engine.packages)
+        if not engine.packages or self.done_before(name, made_of):
             return
         say(f"installing {made_of}")
         if engine.needs_torch:
             self.install_torch()
-        self.make_environment(engine.name)
+        self.make_environment(name)
         if engine.needs_torch:
-            (self.packages_of(engine.name) / "torch.pth").write_text(str(self.packages_of("torch")) + "\n")
+            (self.packages_of(name) / "torch.pth").write_text(str(self.packages_of("torch")) + "\n")
         if LLAMA_SOURCE in engine.packages:
-            self.install_llama(engine.name)
+            self.install_llama(name)
         elif engine.without_torch_pins:
-            self.pip(engine.name, "--no-deps", *engine.packages)
+            self.pip(name, "--no-deps", *engine.packages)
             package = engine.packages[0].split("==")[0]
-            wanted = self.run(engine.name, [self.python(engine.name), "-c", SHOW_REQUIREMENTS, package])
-            self.pip(engine.name, *wanted.split())
+            wanted = self.run(name, [self.python(name), "-c", SHOW_REQUIREMENTS, package])
+            self.pip(name, *wanted.split())
         else:
-            self.pip(engine.name, *engine.packages)
-        self.mark_done(engine.name, made_of)
+            self.pip(name, *engine.packages)
+        self.mark_done(name, made_of)
 
     def install_llama(self, name: str) -> None:
         """Builds llama.cpp from source for this processor. The source is kept, as it contains the converter."""
@@ -135,6 +137,15 @@ class Place:
             self.run(f"model-{shape}", [self.python(maker.name), str(SCRIPTS / script), shape, str(folder)])
             self.mark_done(f"models/{shape}", made_of)
         return folder
+
+    def count_matching(self, shape: str, schema: str, outputs: list[list[int]]) -> int:
+        """How many of the answers of the shape's model match the schema."""
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"schema": schema, "outputs": outputs}, file)
+            file.flush()
+            folder = self.make_checkpoint(shape) / "hf"
+            self.install(TRANSFORMERS)
+            return int(self.run("answers", [self.python("transformers"), str(SCRIPTS / "check_answers.py"), str(folder), file.name]))
 
     def make_model(self, shape: str, engine: Engine, precision: str) -> Path:
         """Converts the checkpoint for the engine and returns its path."""
@@ -165,7 +176,7 @@ class Place:
             return folder / "hf"
         command = conversion(model, folder, self.folder)
         stamp = f"models/{checkpoint}/{model}"
-        made_of = " ".join([*command, *engine.packages])
+        made_of = " ".join([*command, *(TRANSFORMERS if model in ROUNDED else engine).packages])
         if not self.done_before(stamp, made_of):
             say(f"converting {checkpoint} to {model}")
             self.install(TRANSFORMERS)

@@ -1,12 +1,14 @@
 """Writes measurements as rates and ratios, in text and Markdown. Called by ops/bench-peers; needs no engine."""
 
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import mean, median
 
 from works import KV_TOKENS, SHAPES, WORKS
 
-OURS = "Lorry"
-PRECISIONS = ["f32", "bf16", "int8"]  # f32 only of encoders
+LORRY = "Lorry"
+OURS = (LORRY, "lorry-gptq")
+PRECISIONS = ["f32", "bf16", "int8", "int4"]  # f32 only of encoders, int4 only of decoders
 
 
 @dataclass
@@ -22,6 +24,9 @@ class Entrant:
     rates: dict[str, list[float]] = field(default_factory=dict)  # work -> tokens/s by round
     rates_beside: dict[str, list[float]] = field(default_factory=dict)  # the same with a busy neighbour
     switched: dict[str, list[float]] = field(default_factory=dict)  # work -> share of the time that went into merging, by round
+    rates_free: dict[str, list[float]] = field(default_factory=dict)  # structured work -> tokens/s of as much free text, by round
+    answers: dict[str, list[float]] = field(default_factory=dict)  # structured work -> answers/s by round
+    invalid: dict[str, int] = field(default_factory=dict)  # structured work -> answers of all rounds that do not match their schema
     agreed: dict[str, float] = field(default_factory=dict)  # work -> agreement() with Lorry
 
     def best(self, work: str) -> float | None:
@@ -29,9 +34,16 @@ class Entrant:
 
     def kept(self, work: str) -> float | None:
         """The share of its speed beside a busy neighbour: the median over rounds."""
-        pairs = zip(self.rates.get(work, []), self.rates_beside.get(work, []), strict=False)
-        shares = [beside / alone for alone, beside in pairs]
-        return median(shares) if shares else None
+        return median_share(self.rates_beside.get(work, []), self.rates.get(work, []))
+
+    def of_free(self, work: str) -> float | None:
+        """The rate of structured answers, of that of free text: the median over rounds."""
+        return median_share(self.rates.get(work, []), self.rates_free.get(work, []))
+
+
+def median_share(parts: list[float], wholes: list[float]) -> float | None:
+    shares = [part / whole for part, whole in zip(parts, wholes, strict=False)]
+    return median(shares) if shares else None
 
 
 @dataclass(frozen=True)
@@ -44,11 +56,11 @@ class Ratio:
     rounds: list[float]  # ratio within each round, which shows the noise
 
 
-def ratio_of(entrants: list[Entrant], work: str, precision: str) -> Ratio | None:
-    """The ratio; None if Lorry or all peers are missing."""
+def ratio_of(entrants: list[Entrant], work: str, precision: str, name: str = LORRY) -> Ratio | None:
+    """The ratio of ours of that name; None if it or all peers are missing."""
     running = [entrant for entrant in entrants if entrant.precision == precision and entrant.best(work)]
-    ours = next((entrant for entrant in running if entrant.name == OURS), None)
-    peers = [entrant for entrant in running if entrant.name != OURS]
+    ours = next((entrant for entrant in running if entrant.name == name), None)
+    peers = [entrant for entrant in running if entrant.name not in OURS]
     if not ours or not peers:
         return None
     peer = max(peers, key=lambda entrant: entrant.best(work))
@@ -57,10 +69,10 @@ def ratio_of(entrants: list[Entrant], work: str, precision: str) -> Ratio | None
 
 
 def cosine(first: list[float], second: list[float]) -> float:
-    def product(one: list[float], other: list[float]) -> float:
+    def dot(one: list[float], other: list[float]) -> float:
         return sum(map(float.__mul__, one, other))
 
-    return product(first, second) / (product(first, first) * product(second, second)) ** 0.5
+    return dot(first, second) / (dot(first, first) * dot(second, second)) ** 0.5
 
 
 def agreement(task: str, outputs: list[list], reference: list[list]) -> float:
@@ -86,14 +98,13 @@ def markdown_table(rows: list[list[str]]) -> list[str]:
 
 
 def ratio_rows(entrants: list[Entrant], works: list[str]) -> list[list[str]]:
-    rows = [["work", "precision", "Lorry tok/s", "best peer", "its tok/s", "ratio", "in the rounds"]]
-    for work in works:
-        for precision in PRECISIONS:
-            ratio = ratio_of(entrants, work, precision)
-            if ratio:
-                spread = f"{min(ratio.rounds):.2f}–{max(ratio.rounds):.2f}"
-                rows.append([work, precision, show_rate(ratio.ours.best(work)), ratio.peer.name, show_rate(ratio.peer.best(work)),
-                             f"**{ratio.best:.2f}**", spread])  # fmt: skip
+    rows = [["work", "precision", "ours", "tok/s", "best peer", "its tok/s", "ratio", "in the rounds"]]
+    for work, precision, name in product(works, PRECISIONS, OURS):
+        ratio = ratio_of(entrants, work, precision, name)
+        if ratio:
+            spread = f"{min(ratio.rounds):.2f}–{max(ratio.rounds):.2f}"
+            rows.append([work, precision, name, show_rate(ratio.ours.best(work)), ratio.peer.name, show_rate(ratio.peer.best(work)),
+                         f"**{ratio.best:.2f}**", spread])  # fmt: skip
     return rows
 
 
@@ -113,6 +124,19 @@ def kept_rows(entrants: list[Entrant], works: list[str]) -> list[list[str]]:
     return [["engine", "precision", *works], *rows]
 
 
+def structured_rows(entrants: list[Entrant], works: list[str]) -> list[list[str]]:
+    """Only the heading, if no work is structured."""
+    rows = [["work", "engine", "precision", "tok/s", "free text tok/s", "of free text", "answers/s", "tokens an answer", "invalid"]]
+    for work, one in product(works, entrants):
+        if one.answers.get(work):
+            tokens = mean(rate / answers for rate, answers in zip(one.rates[work], one.answers[work], strict=False))
+            asked = WORKS[work].requests * len(one.answers[work])
+            rows.append([work, one.name, one.precision, show_rate(one.best(work)), show_rate(max(one.rates_free[work])),
+                         f"**{one.of_free(work):.2f}**", f"{max(one.answers[work]):.2f}", f"{tokens:.0f}",
+                         f"{one.invalid[work]} of {asked}"])  # fmt: skip
+    return rows
+
+
 def shape_section(letter: str, entrants: list[Entrant], works: list[str], left_out: dict[str, str]) -> list[str]:
     """The Markdown of one shape."""
     lines = [f"## {letter}: {SHAPES[letter].title}", "", *markdown_table(ratio_rows(entrants, works)), ""]
@@ -120,6 +144,10 @@ def shape_section(letter: str, entrants: list[Entrant], works: list[str], left_o
     if any(one.rates_beside for one in entrants):
         lines += ["The share of its speed that each engine keeps beside a process that keeps one core busy:", ""]
         lines += [*markdown_table(kept_rows(entrants, works)), ""]
+    structured = structured_rows(entrants, works)
+    if len(structured) > 1:
+        lines += ["Answers that match a schema, beside free text with as many tokens; invalid ones do not match it or are cut:", ""]
+        lines += [*markdown_table(structured), ""]
     for work in works:
         switches = [f"{one.name} {one.precision} {median(one.switched[work]):.0%}" for one in entrants if any(one.switched.get(work, []))]
         if switches:
@@ -159,7 +187,8 @@ def introduction(circumstances: str, remark: str, works: list[str], rounds: int)
         "",
         f"Written by `ops/bench-peers`. {circumstances}{'; ' + remark if remark else ''}.",
         "",
-        "Every engine runs one model with random weights on the same token ids. It draws tokens greedily and never stops early. Each runs",
+        "Every engine runs one model with random weights on the same token ids. It draws tokens greedily and never stops early, but for",
+        "answers that match a schema, which end by themselves. Each runs",
         f"each work once a round ({rounds} in all) while the others are stopped; loading and a warm-up are not timed. KV caches that all",
         f"sequences share hold {KV_TOKENS:,} tokens. A rate is the best of the rounds. A ratio is Lorry's best rate to the best",
         "peer's best, followed by the lowest and highest ratio within a round.",

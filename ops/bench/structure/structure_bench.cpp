@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/text/grammar.h"
 #include "ops/bench/workload.h"
 #include "schema/json.h"
 
@@ -25,12 +24,6 @@ struct Run {
 
 double seconds_since(engine::Clock::time_point begin) { return std::chrono::duration<double>(engine::Clock::now() - begin).count(); }
 
-std::shared_ptr<const engine::Grammar> compile(engine::GrammarCompiler& compiler, std::string schema) {
-    auto grammar = compiler.compile({.text = std::move(schema)});
-    if (!grammar) throw std::runtime_error("the schema cannot be used: " + grammar.error());
-    return *std::move(grammar);
-}
-
 // The schema with one more field, so that no compiled one is found again.
 std::string with_field(const schema::Json& schema, std::int64_t number) {
     schema::Json properties = *schema.find("properties");
@@ -40,13 +33,13 @@ std::string with_field(const schema::Json& schema, std::int64_t number) {
     return copy.dump();
 }
 
-void measure_compiles(engine::GrammarCompiler& compiler, const StructureShape& shape, StructureResult& result) {
+void measure_compiles(const engine::GrammarCompiler& compiler, const StructureShape& shape, StructureResult& result) {
     const auto schema = schema::Json::parse(shape.schema);
     if (!schema || schema->find("properties") == nullptr) throw std::runtime_error("the schema must be an object with properties");
     for (std::int64_t i = 0; i < shape.compiles; ++i) {
         const std::string text = with_field(*schema, i);
         const auto begin = engine::Clock::now();
-        compile(compiler, text);
+        compile_schema(compiler, text);
         result.compile_seconds.push_back(seconds_since(begin));
     }
     std::ranges::sort(result.compile_seconds);
@@ -62,8 +55,8 @@ StructureResult run_structure(EngineSetup& setup, const StructureShape& shape) {
     StructureResult result;
     const auto begin = engine::Clock::now();
     const schema::Sampling sampling{.temperature = 1.0};
-    const engine::SharedDrawing structured =
-        engine::shared({.sampling = sampling, .logit_bias = {}, .end_tokens = end_tokens, .grammar = compile(compiler, shape.schema)});
+    const engine::SharedDrawing structured = engine::shared(
+        {.sampling = sampling, .logit_bias = {}, .end_tokens = end_tokens, .grammar = compile_schema(compiler, shape.schema)});
     const engine::SharedDrawing free = engine::shared({.sampling = sampling, .logit_bias = {}, .end_tokens = {}, .grammar = nullptr});
     result.first_compile_seconds = seconds_since(begin);
     measure_compiles(compiler, shape, result);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "engine/text/tokenizer.h"
 #include "ops/bench/request_bench.h"
 #include "schema/json.h"
 #include "tests/support/temp_folder.h"
@@ -67,9 +68,29 @@ TEST(RequestBench, ALineOfRequestsThatCannotBeRunIsRefused) {
     for (const char* wrong : {"no JSON", R"({"requests": [{"prompt": [1], "output_tokens": 1}]})", R"({"batch": 1, "requests": []})",
                               R"({"batch": 1, "requests": [{"prompt": [131], "output_tokens": 1}]})",
                               R"({"batch": 1, "requests": [{"prompt": [1], "output_tokens": 0}]})",
+                              R"({"batch": 1, "requests": [{"prompt": [1], "output_tokens": 1, "schema": {}}]})",
+                              R"({"batch": 1, "requests": [{"prompt": [1], "output_tokens": 1, "schema": "{\"type\": 1}"}]})",
                               R"({"batch": 1, "requests": [{"prompt": [1], "output_tokens": 1, "adapter": "nobody"}]})"}) {
         EXPECT_THROW(answers_to(wrong), std::runtime_error) << wrong;
     }
+}
+
+// Pins: a schema ends the answer, whatever runs beside it, and leaves other requests as they are.
+TEST(RequestBench, AnAnswerMatchesTheSchemaOfItsRequest) {
+    const std::filesystem::path model = std::filesystem::path(LORRY_SOURCE_DIR) / "ops/example/model";
+    const tests::TempFolder no_adapters;
+    const std::string free = R"({"prompt": [300, 5], "output_tokens": 12, "adapter": null})";
+    const std::string structured = R"({"prompt": [300, 5], "output_tokens": 12, "adapter": null, "schema": "{\"enum\": [17, true]}"})";
+    const auto answers = answers_of(model, no_adapters.path(),
+                                    R"({"batch": 1, "requests": [)" + free + "]}\n" + R"({"batch": 2, "requests": [)" + structured + ", " +
+                                        free + ", " + structured + "]}\n");
+    const auto& outputs = *answers[2].find("outputs")->as_array();
+    EXPECT_EQ(outputs[1].dump(), answers[1].find("outputs")->as_array()->front().dump());
+    EXPECT_EQ(outputs[2].dump(), outputs[0].dump());
+    std::vector<engine::TokenId> tokens;
+    for (const schema::Json& token : *outputs[0].as_array()) tokens.push_back(static_cast<engine::TokenId>(*token.as_integer()));
+    const std::string text = engine::Tokenizer::load(model).decode(tokens, true);
+    EXPECT_TRUE(text == "17" || text == "true") << text;
 }
 
 // Pins: the line's task says what an output is, and a text gives the same alone and beside others.
