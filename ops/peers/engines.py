@@ -21,6 +21,7 @@ class Engine:
     needs_torch: bool = True  # uses the torch that all share
     without_torch_pins: bool = False  # its packages require another build of the same torch
     tasks: tuple[str, ...] = ("generate",)
+    remark: str = ""  # said after its driver's settings
 
     def environment(self) -> str:
         return self.variant_of or self.name
@@ -50,7 +51,10 @@ TRANSFORMERS = Engine(
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("lorry-gptq", None, (), {"int4": "gptq"}, structures="llguidance"),
+        Engine(
+            "lorry-gptq", None, (), {"int4": "gptq"}, structures="llguidance",
+            remark="; linear weights stay codes of 4 bits, as in the GPTQ checkpoint",
+        ),
         Engine(
             "openvino", "drive_openvino.py", OPENVINO_PACKAGES,
             {"bf16": "openvino-bf16", "int8": "openvino-int8", "int4": "openvino-int4"},
