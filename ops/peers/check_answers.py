@@ -24,8 +24,9 @@ def main() -> None:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     validator = jsonschema.Draft202012Validator(json.loads(work["schema"]))
     texts = [tokenizer.decode(output, skip_special_tokens=True) for output in work["outputs"]]
-    print(sum(matches(validator, text) for text in texts))
-    print(*texts[:2], sep="\n", file=sys.stderr)  # for the log
+    wrong = [text for text in texts if not matches(validator, text)]
+    print(len(texts) - len(wrong))
+    print(*map(repr, wrong), sep="\n", file=sys.stderr)  # for the log
 
 
 main()
