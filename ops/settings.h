@@ -341,12 +341,14 @@ public:
                                        .scope = SettingScope::gateway,
                                        .value = "ADDRESSES",
                                        .help = "the addresses of those proxies, such as 10.0.0.0/8,::1"});
-    std::int64_t gateways = row(&Settings::gateways, 1,
-                                {.key = "gateways",
-                                 .scope = SettingScope::gateway,
-                                 .value = "N",
-                                 .minimum = 1,
-                                 .help = "how many gateways run side by side: each gives this part of the limits of a key"});
+    std::int64_t gateways =
+        row(&Settings::gateways, 0,
+            {.key = "gateways",
+             .scope = SettingScope::gateway,
+             .value = "N",
+             .minimum = 0,
+             .help = "how many gateways run side by side: each gives this part of the limits of a key; 0: they count each "
+                     "other"});
 
     std::string files = row(&Settings::files, "",
                             {.key = "files",

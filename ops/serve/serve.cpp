@@ -1,6 +1,7 @@
 // `lorry serve`: the OpenAI API over HTTP, for many clients. It computes nothing: calls go to the workers by Kafka, and come back. Any
 // number of these run side by side.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -96,7 +97,7 @@ public:
 private:
     HttpAnswer health(const Services& services) const;
     // tls: nullptr: without.
-    void wait_for_end(SignalWatcher& signals, const Settings& settings, Services& services, TlsIdentity* tls);
+    void wait_for_end(SignalWatcher& signals, const Settings& settings, Services& services, Gateway& gateway, TlsIdentity* tls);
 
     Configuration configuration_;
     std::mutex mutex_;
@@ -111,7 +112,7 @@ HttpAnswer ServeCommand::health(const Services& services) const {
 }
 
 // Waits for the first signal. Throws if calls can no longer be served.
-void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings, Services& services, TlsIdentity* tls) {
+void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings, Services& services, Gateway& gateway, TlsIdentity* tls) {
     const SignalWatcher::Armed armed(
         signals,
         [&] {
@@ -120,9 +121,16 @@ void ServeCommand::wait_for_end(SignalWatcher& signals, const Settings& settings
             changed_.notify_all();
         },
         settings.drain_timeout + closing_patience);
+    std::int64_t gateways = std::max<std::int64_t>(1, settings.gateways);
+    gateway.set_share(1.0 / static_cast<double>(gateways));
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, check_pause, [&] { return is_draining_.load(); })) {
         services.check();
+        if (services.gateways() != gateways) {
+            gateways = services.gateways();
+            gateway.set_share(1.0 / static_cast<double>(gateways));
+            log_event("gateways_changed", {{"gateways", gateways}});
+        }
         if (tls != nullptr) renew(*tls);
     }
 }
@@ -164,7 +172,6 @@ ExitCode ServeCommand::run() {
                     }},
                services.calls(), "--listen");
     const Closing closing(services);
-    gateway->set_share(1.0 / static_cast<double>(settings.gateways));
     log_event("gateway_started", {{"address", fmt::format("{}://{}:{}/v1", tls ? "https" : "http", where.host, gateway->port())},
                                   {"port", gateway->port()},
                                   {"brokers", kafka.brokers},
@@ -174,7 +181,7 @@ ExitCode ServeCommand::run() {
                                   {"files", settings.files},
                                   {"keys", callers != nullptr ? callers->describe() : "none: for this machine alone"},
                                   {"certificate_expires", tls ? expiry_of(*tls) : "no TLS"}});
-    wait_for_end(signals, settings, services, tls.get());
+    wait_for_end(signals, settings, services, *gateway, tls.get());
     services.drain(settings.drain_timeout);
     log_event("gateway_stopped", {{"calls", services.stats().sent}});
     return ExitCode::done;

@@ -75,11 +75,17 @@ Services::Services(const Options& options)
                              .call_timeout = timeout_of(options.settings)}),
       repeatable_(options.kafka,
                   {.topic = topics_of(options.settings).repeats(), .running_for = timeout_of(options.settings).value_or(longest_call)},
-                  calls_) {
+                  calls_),
+      gateways_(options.settings.gateways) {
     adapters_.wait_until_read(options.deadline);
     repeatable_.wait_until_read(options.deadline);
     if (!options.settings.files.empty())
         batches_ = std::make_unique<Batches>(options.kafka, options.settings, options.base_name, options.deadline);
+    // Limits are those of keys.
+    if (gateways_ == 0 && callers_) {
+        live_ = std::make_unique<consumer::LiveGateways>(options.kafka,
+                                                         consumer::LiveGateways::Options{.topic = topics_of(options.settings).repeats()});
+    }
 }
 
 std::function<std::vector<schema::UsageRow>(const schema::UsageFilter&)> Services::usage() const {
@@ -101,9 +107,11 @@ void Services::check() {
     repeatable_.check();
     if (batches_) batches_->check();
     if (callers_) callers_->check();
+    if (live_) live_->check();
 }
 
 void Services::drain(std::chrono::milliseconds patience) {
+    live_.reset();
     if (batches_) batches_->close();
     calls_.close(patience);
 }

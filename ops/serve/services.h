@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "consumer/kafka/batches/batch_owner.h"
 #include "consumer/kafka/batches/batch_topics.h"
 #include "consumer/kafka/calls/kafka_calls.h"
+#include "consumer/kafka/calls/live_gateways.h"
 #include "consumer/kafka/calls/repeatable_calls.h"
 #include "consumer/kafka/follow/adapter_topic.h"
 #include "consumer/kafka/follow/ledger.h"
@@ -79,6 +81,8 @@ public:
     std::function<std::vector<schema::UsageRow>(const schema::UsageFilter&)> usage() const;
     // nullopt: neither files nor batches are kept.
     std::optional<StoredRequests::Backends> stored();
+    // How many gateways share the limits of keys.
+    std::int64_t gateways() const { return live_ ? live_->count() : gateways_; }
     MetricSources sources() const;
 
     // Throws if calls can no longer be served. Call it now and then.
@@ -94,7 +98,9 @@ private:
     consumer::AdapterTopic adapters_;
     consumer::KafkaCalls calls_;
     consumer::RepeatableCalls repeatable_;
-    std::unique_ptr<Batches> batches_;  // nullptr: none are kept
+    std::unique_ptr<Batches> batches_;              // nullptr: none are kept
+    const std::int64_t gateways_;                   // as the settings say; 0: they are counted
+    std::unique_ptr<consumer::LiveGateways> live_;  // nullptr: nobody counts them
 };
 
 }  // namespace lorry::ops

@@ -49,6 +49,14 @@ void BatchTopics::check() const {
     batch_follower_->check();
 }
 
+void BatchTopics::write(const RecordWriter::Record& record) {
+    try {
+        writer_.write(record);
+    } catch (const KafkaError& error) {
+        throw Unavailable(error.what());
+    }
+}
+
 void BatchTopics::read_files() { wait(*file_follower_); }
 void BatchTopics::read_batches() { wait(*batch_follower_); }
 
@@ -136,7 +144,7 @@ bool BatchTopics::add_file(const schema::FileRecord& file) {
         const std::lock_guard lock(mutex_);
         if (files_.size() >= records_max || files_.count(file.tenant) >= tenant_records_max) return false;
     }
-    writer_.write({.topic = topics_.files(), .partition = std::nullopt, .key = file.id, .value = schema::encode_file(file)});
+    write({.topic = topics_.files(), .partition = std::nullopt, .key = file.id, .value = schema::encode_file(file)});
     return true;
 }
 
@@ -147,7 +155,7 @@ bool BatchTopics::add_batch(const schema::BatchRecord& batch) {
         const auto is_tenants = [&](const std::string& id) { return batches_.find(id)->tenant == batch.tenant; };
         if (std::ranges::count_if(open_, is_tenants) >= tenant_open_batches_max) return false;
     }
-    writer_.write({.topic = topics_.batches(), .partition = std::nullopt, .key = batch.id, .value = schema::encode_batch(batch)});
+    write({.topic = topics_.batches(), .partition = std::nullopt, .key = batch.id, .value = schema::encode_batch(batch)});
     return true;
 }
 
@@ -171,7 +179,7 @@ bool BatchTopics::is_in_use(const schema::FileRecord& file) {
 }
 
 void BatchTopics::remove_file(const schema::FileRecord& file) {
-    writer_.write({.topic = topics_.files(), .partition = std::nullopt, .key = file.id, .value = std::nullopt});
+    write({.topic = topics_.files(), .partition = std::nullopt, .key = file.id, .value = std::nullopt});
     read_files();
 }
 
@@ -183,7 +191,7 @@ void BatchTopics::cancel_batch(const schema::BatchRecord& batch) {
         if (place == partition_of_.end()) return;
         partition = place->second;
     }
-    writer_.write({.topic = topics_.batches(), .partition = partition, .key = cancel_key(batch.id), .value = "{}"});
+    write({.topic = topics_.batches(), .partition = partition, .key = cancel_key(batch.id), .value = "{}"});
     read_batches();
 }
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "consumer/batches/batch_backend.h"
-#include "consumer/kafka/batches/record_writer.h"
 #include "consumer/kafka/batches/tenant_view.h"
 #include "consumer/kafka/config.h"
+#include "consumer/kafka/follow/record_writer.h"
 #include "consumer/seams.h"
 #include "schema/topics.h"
 
@@ -70,6 +70,8 @@ public:
 private:
     void apply_file(const schema::JobRecord& record);
     void apply_batch(const schema::JobRecord& record);
+    // Throws Unavailable.
+    void write(const RecordWriter::Record& record);
     // Until all that was written before this call is known. Throws Unavailable.
     void read_files();
     void read_batches();

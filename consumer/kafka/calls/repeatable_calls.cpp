@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "consumer/kafka/calls/call_end.h"
+#include "consumer/kafka/calls/live_gateways.h"
 #include "consumer/kafka/calls/repeat_table.h"
 #include "consumer/kafka/follow/follower.h"
 #include "consumer/kafka/follow/keyed_record.h"
@@ -151,7 +152,7 @@ struct RepeatableCalls::State final : CallListener {
 };
 
 void RepeatableCalls::State::apply(const schema::JobRecord& record) {
-    if (!record.key || !record.value) return;
+    if (!record.key || !record.value || record.key->starts_with(LiveGateways::key_begin)) return;
     const auto repeat = parse_repeat(*record.value);
     if (!repeat) return warn_of(record, repeat.error());
     if (call_of_run(repeat->run) != *record.key)

@@ -1,5 +1,5 @@
-// Follows one topic, record by record, on a thread of its own. Used by AdapterTopic, ControlTopic, KeyTopic, StatusTopic and
-// RepeatableCalls.
+// Follows one topic, record by record, on a thread of its own. Used by AdapterTopic, ControlTopic, KeyTopic, StatusTopic, RepeatableCalls
+// and LiveGateways.
 #pragma once
 
 #include <chrono>

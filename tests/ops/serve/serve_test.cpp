@@ -140,6 +140,30 @@ TEST_F(ServeOverEmbeddedBroker, RefusesToStartWithoutKeysAndServesThoseWhoHaveOn
     EXPECT_THAT(ended.err, AllOf(HasSubstr(R"("tenant":"search")"), HasSubstr(id), testing::Not(HasSubstr(key))));
 }
 
+TEST_F(ServeOverEmbeddedBroker, GatewaysShareTheLimitsOfKeysWithThoseThatAreAlive) {
+    const Call made = call({"keys", "create", "--tenant", "a", "--name", "n", "--requests-per-minute", "600", "--brokers", config.brokers});
+    ASSERT_EQ(made.code, 0) << made.err;
+    const std::string field = "Authorization: Bearer " + made.out.substr(0, made.out.find('\n')) + "\r\n";
+    const std::vector<std::string> flags = {"--brokers", config.brokers, "--insecure-no-keys", "false"};
+    Served one(flags);
+    const auto comes_to = [&](const std::string& limit) {
+        const auto deadline = consumer::Clock::now() + 60s;
+        // A call that no worker has to answer.
+        const auto has_come = [&] {
+            const std::string header = one.call("/v1/completions", "no JSON", field).header;
+            return header.find("x-ratelimit-limit-requests: " + limit + "\r\n") != std::string::npos;
+        };
+        while (!has_come() && consumer::Clock::now() < deadline) std::this_thread::sleep_for(200ms);
+        return has_come();
+    };
+    EXPECT_TRUE(comes_to("600"));
+    Served two(flags);
+    EXPECT_TRUE(comes_to("300"));
+    EXPECT_EQ(two.stop().exit_code, 0);
+    EXPECT_TRUE(comes_to("600"));
+    EXPECT_THAT(one.stop().err, HasSubstr(R"("event":"gateways_changed","gateways":2)"));
+}
+
 TEST_F(ServeOverEmbeddedBroker, SpeaksTlsAndTakesTokensAndTrustedProxiesWithoutKeys) {
     const tests::CertificateAuthority authority(tiny.folder.path());
     const auto files = authority.issue({.name = "server"});

@@ -1,9 +1,8 @@
 // One idempotent producer, for one record at a time.
-#include "consumer/kafka/batches/record_writer.h"
+#include "consumer/kafka/follow/record_writer.h"
 
 #include <fmt/format.h>
 
-#include "consumer/batches/batch_backend.h"
 #include "consumer/kafka/producer.h"
 
 namespace lorry::consumer {
@@ -37,11 +36,11 @@ void RecordWriter::write(const Record& record) {
                                            .headers = {}});
         if (!sent) refusal_ = rd_kafka_err2str(sent.error());
         producer_->wait_all(fmt::format("writing to {}", record.topic));
-    } catch (const KafkaError& error) {
+    } catch (const KafkaError&) {
         producer_.reset();
-        throw Unavailable(error.what());
+        throw;
     }
-    if (refusal_) throw Unavailable(fmt::format("{}: {}", record.topic, *refusal_));
+    if (refusal_) throw KafkaError(fmt::format("{}: {}", record.topic, *refusal_));
 }
 
 }  // namespace lorry::consumer

@@ -1,4 +1,4 @@
-// Writes single records and waits for them. Used by batch_topics.cpp. Any thread.
+// Writes single records of topics that are followed, and waits for them. Used by batch_topics.cpp and live_gateways.cpp. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ public:
         std::string key;
         std::optional<std::string> value;  // nullopt: the key has no record any more
     };
-    // Throws Unavailable if the brokers do not take it within ten seconds; they may have it all the same.
+    // Throws KafkaError if the brokers do not take it within ten seconds; they may have it all the same.
     void write(const Record& record);
 
 private:
