@@ -23,7 +23,7 @@ struct AdmittedJob {
     std::int64_t bytes = 0;                            // of its record
     std::optional<JobWeight> weight;                   // once it was weighed
     engine::GrammarThread::Ordered grammar = nullptr;  // that it waits for,
-    std::string grammar_text;                          // for the model's tokenizer: ModelName::text_hash
+    std::string grammar_text;                          // for the model's tokenizer: ModelName::text_key()
 };
 
 // A job whose requests can be made once there is room for them.

@@ -300,7 +300,7 @@ void Pipeline::State::start(WeighedJob weighed) {
 
 // Not valid: the job needs none, or will be refused. nullopt: it is not compiled yet.
 std::optional<engine::GrammarCompiler::Pending> Pipeline::State::grammar_of(const AdmittedJob& admitted, const ModelName& model) const {
-    if (admitted.grammar && admitted.grammar_text == model.text_hash)
+    if (admitted.grammar && admitted.grammar_text == model.text_key())
         return admitted.grammar->is_compiled() ? std::optional(admitted.grammar->result) : std::nullopt;
     const auto demand = parts.preparer.demand(admitted.job, model);
     if (!demand) return engine::GrammarCompiler::Pending();
@@ -319,11 +319,11 @@ void Pipeline::State::order_grammars(Awaited awaited) {
     for (std::size_t i = 0; i < std::min(parked.count(awaited), grammars_ordered_max); ++i) {
         AdmittedJob& waiting = parked.at(awaited, i);
         const ModelName model = intake.resolve(waiting);
-        if (waiting.grammar && waiting.grammar_text == model.text_hash) continue;
+        if (waiting.grammar && waiting.grammar_text == model.text_key()) continue;
         auto demand = model.can_run() ? parts.preparer.demand(waiting.job, model) : std::nullopt;
         if (!demand) continue;  // it is refused in its turn
         waiting.grammar = grammars.order(std::move(demand->compiler), std::move(demand->structure), awaited == Awaited::grammar_of_call);
-        waiting.grammar_text = model.text_hash;
+        waiting.grammar_text = model.text_key();
     }
 }
 

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/model/adapter.h"
+
 namespace lorry::consumer {
 
 namespace {
@@ -64,8 +66,9 @@ Expected<std::string, JobError> Preparer::prompt_text(const ReplyPlan& plan) con
 }
 
 Expected<Preparer::Shared, JobError> Preparer::own_of(const ModelName& model) const {
-    if (model.text_hash.empty()) return nullptr;
-    if (auto known = find(model.text_hash)) return known;
+    const std::string key = model.text_key();
+    if (key.empty()) return nullptr;
+    if (auto known = find(key)) return known;
     try {
         return read_own(model);
     } catch (const std::bad_alloc&) {
@@ -76,6 +79,27 @@ Expected<Preparer::Shared, JobError> Preparer::own_of(const ModelName& model) co
 }
 
 Expected<Preparer::Shared, JobError> Preparer::read_own(const ModelName& model) const {
+    if (model.vocabulary && *model.vocabulary > config_.vocabulary + engine::added_tokens_max) {
+        return unexpected(error_at(ErrorCode::adapter_failed, "model",
+                                   fmt::format("the adapter was registered with {} tokens, which no adapter of this model has; register it "
+                                               "again",
+                                               *model.vocabulary)));
+    }
+    Own own{.key = model.text_key(), .preparer = nullptr, .tokens = static_cast<std::size_t>(config_.vocabulary)};
+    if (model.text_hash.empty()) {
+        own.preparer = std::make_shared<const TextPreparer>(base_, *model.vocabulary);
+    } else {
+        auto text = read_text(model);
+        if (!text) return unexpected(std::move(text.error()));
+        own.tokens = (*text)->tokenizer.vocabulary_size();
+        own.preparer = std::make_shared<const TextPreparer>(std::move(*text), config_, options_, model.vocabulary);
+    }
+    Shared preparer = own.preparer;
+    remember(std::move(own));
+    return preparer;
+}
+
+Expected<std::shared_ptr<const engine::ModelText>, JobError> Preparer::read_text(const ModelName& model) const {
     CHECK(options_.texts != nullptr, "whoever finds texts of adapters gives them to the preparer");
     auto text = options_.texts->of(model.folder);
     if (!text) return unexpected(error_at(ErrorCode::adapter_failed, "model", text.error()));
@@ -85,15 +109,12 @@ Expected<Preparer::Shared, JobError> Preparer::read_own(const ModelName& model) 
                                                "it again",
                                                model.folder.string())));
     }
-    const std::size_t tokens = (*text)->tokenizer.vocabulary_size();
-    auto preparer = std::make_shared<const TextPreparer>(std::move(*text), config_, options_);
-    remember({.text_hash = model.text_hash, .preparer = preparer, .tokens = tokens});
-    return preparer;
+    return std::move(*text);
 }
 
-Preparer::Shared Preparer::find(const std::string& text_hash) const {
+Preparer::Shared Preparer::find(const std::string& key) const {
     const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(own_, text_hash, &Own::text_hash);
+    const auto found = std::ranges::find(own_, key, &Own::key);
     if (found == own_.end()) return nullptr;
     own_.splice(own_.begin(), own_, found);
     return found->preparer;

@@ -38,17 +38,18 @@ public:
 
 private:
     using Shared = std::shared_ptr<const TextPreparer>;
-    // nullptr: the base's. The error says why the adapter's text cannot be used.
+    // nullptr: the base's. The error says why the adapter's text cannot be used. Of an adapter with a text or a vocabulary of its own.
     Expected<Shared, schema::JobError> own_of(const ModelName& model) const;
     Expected<Shared, schema::JobError> read_own(const ModelName& model) const;
-    Shared find(const std::string& text_hash) const;
+    Expected<std::shared_ptr<const engine::ModelText>, schema::JobError> read_text(const ModelName& model) const;
+    Shared find(const std::string& key) const;
 
     const engine::ModelConfig& config_;
     const PreparerOptions options_;
     const TextPreparer base_;
 
     struct Own {
-        std::string text_hash;
+        std::string key;  // ModelName::text_key()
         Shared preparer;
         std::size_t tokens = 0;  // of its vocabulary
     };

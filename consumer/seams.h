@@ -123,7 +123,10 @@ struct ModelName {
     std::string text_hash = {};    // adapter: of its own tokenizer and chat template (engine::ModelText); empty: it uses the base's
     // adapter: nullopt if it has none, or if an earlier version registered it: then only the engine finds out.
     std::optional<AdapterHead> head = {};
+    std::optional<std::int64_t> vocabulary = {};  // adapter: how many tokens it has; nullopt: as many as the base
 
+    // Of what its jobs' texts are made into tokens with, and how many tokens there are; empty: as for the base.
+    std::string text_key() const { return vocabulary ? text_hash + "/" + std::to_string(*vocabulary) : text_hash; }
     bool can_run() const { return kind == Kind::base || kind == Kind::adapter; }
 };
 

@@ -31,6 +31,8 @@ namespace lorry::engine {
 struct AdapterSource {
     std::string hash;
     std::filesystem::path folder;
+    // As AdapterInfo's: the tokens of its requests are within it. A request that has another one than the files fails.
+    std::optional<std::int64_t> vocabulary = {};
 };
 
 class AdapterCache {

@@ -93,6 +93,9 @@ void Batch::add_rows(Model& model, BatchEntry& entry) {
     const auto row_begin = static_cast<std::int64_t>(tokens_.size());
     const std::int64_t begin = sequence.launched();
     const std::int64_t count = entry.rows + entry.drafts;
+    entry.vocabulary = model.config().vocabulary;
+    if (sequence.adapter != nullptr) entry.vocabulary = sequence.adapter->info().vocabulary.value_or(entry.vocabulary);
+    const bool is_refused = sequence.result.error.has_value();  // perhaps as its tokens do not exist
     for (std::int64_t position = begin; position < begin + count; ++position) {
         const std::int64_t after_known = position - std::ssize(sequence.tokens);
         if (after_known >= 0 && entry.drafts > 0) {
@@ -101,7 +104,7 @@ void Batch::add_rows(Model& model, BatchEntry& entry) {
             drawn_.push_back({.row = std::ssize(tokens_), .sample_row = sequence.queued.draw_row});
             tokens_.push_back(0);
         } else {
-            tokens_.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
+            tokens_.push_back(is_refused ? 0 : sequence.tokens[static_cast<std::size_t>(position)]);
         }
         positions_.push_back(static_cast<std::int32_t>(position));
         rope_rows_.push_back(model.rope_row(position, sequence.rope_length));
@@ -129,11 +132,13 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     const std::int64_t end = begin + entry.rows;
     entry.sample_begin = static_cast<std::int64_t>(sample_rows_.size());
     if (request.pooling) return add_pooled_rows(entry, row_begin);
+    if (sequence.result.error) return;
 
     if (view.score_begin) {
         for (std::int64_t position = std::max(begin, *view.score_begin); position < std::min(end, view.score_end); ++position) {
             sampled_.push_back(static_cast<std::int32_t>(row_begin + position - begin));
             sample_rows_.push_back({.draw = false,
+                                    .vocabulary = entry.vocabulary,
                                     .top_logprobs = request.score_top,
                                     .targets = std::span(sequence.tokens).subspan(static_cast<std::size_t>(position) + 1, 1),
                                     .want_ranks = request.score_ranks});
@@ -148,6 +153,7 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     const schema::Sampling& sampling = drawing.sampling;
     const std::span<const TokenId> output = sequence.output();
     kernels::SampleRow row{.draw = entry.draws,
+                           .vocabulary = entry.vocabulary,
                            .temperature = static_cast<float>(sampling.temperature.value_or(1.0)),
                            .top_k = sampling.top_k.value_or(0),
                            .top_p = static_cast<float>(sampling.top_p.value_or(1.0)),
@@ -233,7 +239,7 @@ void Batch::allow(BatchEntry& entry) {
 void Batch::hold_back(BatchEntry& entry) {
     for (std::int64_t drafts = 0; drafts <= entry.drafts; ++drafts) {
         kernels::SampleRow& row = sample_rows_[static_cast<std::size_t>(entry.final_sample_row() + drafts)];
-        row = {.draw = false, .targets = row.targets};
+        row = {.draw = false, .vocabulary = row.vocabulary, .targets = row.targets};
     }
     entry.draws = false;
     entry.held_back = true;
@@ -245,12 +251,12 @@ void Batch::add_pooled_rows(BatchEntry& entry, std::int64_t row_begin) {
     const Sequence& sequence = *entry.sequence;
     const Request& request = sequence.request();
     const std::int64_t begin = sequence.launched();
-    // A request that the model turned out to be unable to serve is computed, and ends with its error.
+    // A request that the model turned out to be unable to serve has its rows computed, and ends with its error.
     if (sequence.result.error || begin + entry.rows < sequence.known()) return;
     if (*request.pooling == PoolingTask::fill_mask) {
         for (const std::int64_t position : request.mask_positions) {
             sampled_.push_back(static_cast<std::int32_t>(row_begin + position - begin));
-            sample_rows_.push_back({.draw = false, .top_logprobs = request.score_top});
+            sample_rows_.push_back({.draw = false, .vocabulary = entry.vocabulary, .top_logprobs = request.score_top});
             ++entry.score_rows;
         }
         entry.fills = true;

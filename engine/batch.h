@@ -30,6 +30,7 @@ struct DrawCounts {
 // A sequence's part in a step.
 struct BatchEntry {
     Sequence* sequence = nullptr;     // nullptr: the sequence is gone, and these rows are ignored
+    std::int64_t vocabulary = 0;      // its tokens are below
     std::int64_t rows = 0;            // tokens [computed, computed + rows)
     std::int64_t drafts = 0;          // rows after these, for the sequence's first drafts
     std::int64_t sample_begin = 0;    // its first row of logits

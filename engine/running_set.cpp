@@ -36,6 +36,11 @@ void RunningSet::start(Sequence& sequence, const SharedPrefix& prefix) {
     if (sequence.request().adapter) {
         sequence.adapter = adapters_.pin(sequence.adapter_hash());
         CHECK(sequence.adapter != nullptr, "only sequences whose adapter is ready are started");
+        if (sequence.adapter->info().vocabulary != sequence.request().adapter->vocabulary)
+            sequence.result.error =
+                schema::JobError{.code = schema::ErrorCode::adapter_failed,
+                                 .param = "model",
+                                 .message = "the adapter has another number of tokens than it was registered with; register it again"};
     }
     ++users_[sequence.adapter_hash()];
     sequence.running = true;

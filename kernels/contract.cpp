@@ -85,16 +85,20 @@ void check(const EmbedArgs& args, const BegunStep& step) {
     checks.float32("out", args.out);
     checks.equal("out.rows", args.out.rows, "step.rows", args.step.rows);
     checks.equal("out.columns", args.out.columns, "tokens.in_features", args.tokens.in_features());
-    const std::int64_t vocabulary = args.tokens.out_features();
-    for (const TokenId token : args.step.tokens) checks.within("a token", token, vocabulary);
+    const auto look_up = [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row)
+            checks.within("a token", args.step.tokens[static_cast<std::size_t>(row)], args.tokens.out_features());
+    };
     std::int64_t row_least = 0;
     for (const OwnEmbedding& own : args.own) {
         CHECK(own.row >= row_least && own.row < args.out.rows,
               fmt::format("embed: rows of their own do not ascend within {}", args.out.rows));
+        look_up(row_least, own.row);
         row_least = own.row + 1;
         checks.equal("a table's in_features", own.table->in_features(), "tokens.in_features", args.tokens.in_features());
         checks.within("an index", own.index, own.table->out_features());
     }
+    look_up(row_least, args.out.rows);
     if (args.types != nullptr) {
         checks.equal("types.in_features", args.types->in_features(), "tokens.in_features", args.tokens.in_features());
         for (const std::int32_t type : args.step.token_types) checks.within("a token type", type, args.types->out_features());
@@ -376,15 +380,18 @@ void check(const PoolArgs& args, const BegunStep&) {
 
 void check(const SampleArgs& args, const BegunStep&) {
     const Checks checks = checks_of(args);
-    const std::int64_t vocabulary = args.logits.columns;
     checks.float32("logits", args.logits);
-    checks.positive("logits.columns", vocabulary);
+    checks.positive("logits.columns", args.logits.columns);
     checks.equal("rows.size", std::ssize(args.rows), "logits.rows", args.logits.rows);
     checks.equal("results.size", std::ssize(args.results), "rows.size", std::ssize(args.rows));
-    const auto tokens = [&](const char* what, std::span<const TokenId> all) {
-        for (const TokenId token : all) checks.within(what, token, vocabulary);
-    };
     for (const SampleRow& row : args.rows) {
+        const std::int64_t vocabulary = row.vocabulary.value_or(args.logits.columns);
+        checks.positive("a row's vocabulary", vocabulary);
+        CHECK(vocabulary <= args.logits.columns,
+              fmt::format("sample: a row's vocabulary is {}, but logits.columns is {}", vocabulary, args.logits.columns));
+        const auto tokens = [&](const char* what, std::span<const TokenId> all) {
+            for (const TokenId token : all) checks.within(what, token, vocabulary);
+        };
         for (const TokenBias& bias : row.logit_bias) checks.within("a biased token", bias.token, vocabulary);
         tokens("a banned token", row.banned);
         tokens("a token whose log-probability is wanted", row.targets);

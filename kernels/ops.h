@@ -51,7 +51,7 @@ struct EmbedArgs {
     const PackedWeight& tokens;               // [vocabulary, hidden]; the same object as a tied head
     const PackedWeight* positions = nullptr;  // [positions, hidden], learned positions (GPT-2)
     const PackedWeight* types = nullptr;      // [token types, hidden] (BERT)
-    std::span<const OwnEmbedding> own{};      // rows, ascending, whose token is not looked up in `tokens`
+    std::span<const OwnEmbedding> own{};      // rows, ascending, whose token is not looked up in `tokens` and may be beyond its rows
     const StepInputs& step;
 };
 
@@ -271,7 +271,9 @@ struct TokenBias {
 // logits and these fields: random numbers come from Philox4x32-10 keyed by (seed, position).
 // Order: logit bias, banned and not allowed tokens, repetition / presence / frequency penalties, temperature, top_k, top_p, min_p, draw.
 struct SampleRow {
-    bool draw = true;          // false: only log-probabilities are wanted
+    bool draw = true;  // false: only log-probabilities are wanted
+    // The tokens are [0, vocabulary): what is in columns after these counts nowhere. nullopt: each column is a token's.
+    std::optional<std::int64_t> vocabulary{};
     float temperature = 1.0F;  // 0: the largest logit, the lowest id among equals
     std::int32_t top_k = 0;    // 0: off
     float top_p = 1.0F;
@@ -316,7 +318,7 @@ struct SampleResult {
 
 struct SampleArgs {
     static constexpr const char* op_name = "sample";
-    Matrix logits;  // [rows, vocabulary] float32
+    Matrix logits;  // [rows, the largest vocabulary] float32
     std::span<const SampleRow> rows{};
     std::span<SampleResult> results{};  // [rows], valid once finish_step returns; vectors keep their capacity between steps
 };

@@ -68,6 +68,7 @@ AdapterFolders::Known AdapterFolders::inspect(const std::string& name) const {
     auto info = engine::inspect_adapter(folder, config_, texts_);
     if (!info) return {.name = {.kind = ModelName::Kind::refused, .hash = {}, .folder = {}, .refusal = info.error()}};
     ModelName found{.kind = ModelName::Kind::adapter, .hash = info->hash, .folder = folder, .text_hash = info->text_hash};
+    found.vocabulary = info->vocabulary;
     if (info->labels) found.head = {.task = info->head, .labels = std::ssize(info->labels->names)};
     return {.name = std::move(found), .info = *std::move(info)};
 }

@@ -140,6 +140,7 @@ std::string encode_adapter(const AdapterRegistration& adapter) {
                                  {"registered_at", milliseconds(adapter.registered)}});
     if (adapter.head) message.set("head", Json::object({{"task", adapter.head->task}, {"labels", adapter.head->labels}}));
     if (!adapter.text.empty()) message.set("text", repair_utf8(adapter.text));
+    if (adapter.vocabulary) message.set("vocabulary", *adapter.vocabulary);
     return message.dump();
 }
 
@@ -165,6 +166,10 @@ Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value)
         MemberReader reader(*head);
         adapter.head = RegisteredHead{.task = reader.required_text("task"), .labels = reader.count("labels")};
         if (!reader.error().empty()) top.fail("field 'head': " + reader.error());
+    }
+    if (const Json* vocabulary = object->find("vocabulary"); vocabulary != nullptr && !vocabulary->is_null()) {
+        adapter.vocabulary = top.count("vocabulary");
+        if (*adapter.vocabulary == 0) top.fail("field 'vocabulary' is 0; an adapter has tokens");
     }
     if (!top.error().empty()) return unexpected("the registration is refused: " + top.error());
     return adapter;

@@ -107,6 +107,7 @@ struct AdapterRegistration {
     // Hash of its own tokenizer and chat template, see engine/text/model_text.h; empty: it uses the base's, or it was registered by an
     // earlier version.
     std::string text = {};
+    std::optional<std::int64_t> vocabulary = {};  // tokens; nullopt: as many as the base has
 };
 
 // A message of the control topic: cancels one call, or jobs by their id: those below `jobs_end` or, without it (as earlier versions send

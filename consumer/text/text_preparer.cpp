@@ -72,24 +72,30 @@ std::uint64_t random_key() {
 
 TextPreparer::TextPreparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template,
                            const engine::ModelConfig& config, PreparerOptions options)
-    : TextPreparer(nullptr, tokenizer, std::move(chat_template), config, std::move(options)) {}
+    : TextPreparer(nullptr, tokenizer, std::move(chat_template), config, std::move(options), config.vocabulary) {}
 
-TextPreparer::TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::ModelConfig& config, PreparerOptions options)
-    : TextPreparer(own, own->tokenizer, own->chat_template, config, std::move(options)) {}
+TextPreparer::TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::ModelConfig& config, PreparerOptions options,
+                           std::optional<std::int64_t> vocabulary)
+    : TextPreparer(own, own->tokenizer, own->chat_template, config, std::move(options), vocabulary.value_or(config.vocabulary)) {}
+
+TextPreparer::TextPreparer(const TextPreparer& other, std::int64_t vocabulary)
+    : TextPreparer(other.own_, other.tokenizer_, other.chat_template_, other.config_, other.options_, vocabulary) {}
 
 TextPreparer::TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::Tokenizer& tokenizer,
-                           std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config, PreparerOptions options)
+                           std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config, PreparerOptions options,
+                           std::int64_t vocabulary)
     : own_(std::move(own)),
       tokenizer_(tokenizer),
-      encoder_(tokenizer, config.vocabulary, options.context_max),
+      vocabulary_(vocabulary),
+      encoder_(tokenizer, vocabulary, options.context_max),
       chat_template_(std::move(chat_template)),
       config_(config),
       options_(std::move(options)),
-      answers_(encoder_, chat_template_ ? chat_template_->source() : std::string_view(), config.vocabulary, options_.reasoning_parser,
+      answers_(encoder_, chat_template_ ? chat_template_->source() : std::string_view(), vocabulary, options_.reasoning_parser,
                options_.tool_parser),
-      end_tokens_(tokenizer.end_tokens(config.eos_ids, config.vocabulary)),
+      end_tokens_(tokenizer.end_tokens(config.eos_ids, vocabulary)),
       prefix_key_(random_key()),
-      grammars_(tokenizer, config.vocabulary, end_tokens_) {
+      grammars_(tokenizer, vocabulary, end_tokens_) {
     if (config.token_score) pairs_.emplace(chat_template_, *config.token_score);
 }
 
@@ -210,7 +216,7 @@ JobWeight TextPreparer::weight_of_drawing(const schema::Job& job, const Prompt& 
     }
     weight.bytes += repeated * reply_memory_factor;
     // The mask of what may be drawn, of the job and of each sequence.
-    if (job.sampling.allowed_token_ids || !job.sampling.bad_words.empty()) weight.bytes += (1 + job.n) * config_.vocabulary / 8;
+    if (job.sampling.allowed_token_ids || !job.sampling.bad_words.empty()) weight.bytes += (1 + job.n) * vocabulary_ / 8;
     return weight;
 }
 
@@ -374,7 +380,7 @@ std::vector<std::uint32_t> TextPreparer::allowed_of(const TokenizedJob& tokenize
     const bool thinks = AnswerPlanner::depends_on_thought(tokenized.plan.job, tokenized.plan.answer, tokenized.grammar != nullptr);
     if (!sampling.allowed_token_ids && tokenized.bad_words.empty() && !thinks) return {};
     constexpr std::size_t word_bits = 32;
-    const auto size = static_cast<std::size_t>(config_.vocabulary);
+    const auto size = static_cast<std::size_t>(vocabulary_);
     std::vector<std::uint32_t> allowed((size + word_bits - 1) / word_bits, sampling.allowed_token_ids ? 0U : ~0U);
     if (!sampling.allowed_token_ids && size % word_bits != 0) allowed.back() = (1U << (size % word_bits)) - 1;
     const auto bit_of = [](std::size_t token) { return 1U << (token % word_bits); };
@@ -432,7 +438,7 @@ PreparedJob TextPreparer::expand(TokenizedJob tokenized, bool large) const {
                    .tenant = plan.job.tenant,
                    .large = large};
     if (plan.model.kind == ModelName::Kind::adapter) {
-        common.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder};
+        common.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder, .vocabulary = plan.model.vocabulary};
     }
     if (pooling_of(plan.work)) {
         add_pooling(prepared, common, std::move(tokenized.prompts));

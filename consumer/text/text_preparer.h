@@ -37,8 +37,11 @@ public:
     // tokenizer and config outlive the preparer; chat_template may be absent, then chats are refused.
     TextPreparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
                  PreparerOptions options);
-    // With the text of an adapter, which its jobs share. Not null.
-    TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::ModelConfig& config, PreparerOptions options);
+    // With the text of an adapter, which its jobs share. Not null. vocabulary: of the adapter; nullopt: the model's.
+    TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::ModelConfig& config, PreparerOptions options,
+                 std::optional<std::int64_t> vocabulary);
+    // With the text of `other`, for an adapter with another vocabulary.
+    TextPreparer(const TextPreparer& other, std::int64_t vocabulary);
 
     // As Preparer's.
     Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model, const engine::GrammarCompiler::Pending& grammar) const;
@@ -77,10 +80,12 @@ private:
     void add_choices(PreparedJob& prepared, engine::Request request, std::int32_t index) const;
 
     TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::Tokenizer& tokenizer,
-                 std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config, PreparerOptions options);
+                 std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config, PreparerOptions options,
+                 std::int64_t vocabulary);
 
     const std::shared_ptr<const engine::ModelText> own_;  // nullptr: the base's
     const engine::Tokenizer& tokenizer_;
+    const std::int64_t vocabulary_;  // token ids are below
     const TextEncoder encoder_;
     const std::optional<engine::ChatTemplate> chat_template_;
     std::optional<PairTemplate> pairs_;  // of a model with a token_score

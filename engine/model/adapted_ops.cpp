@@ -19,10 +19,10 @@ void AdaptedOps::embed(const EmbedCall& call) {
     own_embeddings_.clear();
     for (const AdapterRows& group : call.site.adapters) {
         const AdapterEmbedding* const change = group.adapter->embedding();
-        if (change == nullptr || change->table == nullptr) continue;
+        if (change == nullptr) continue;
         for (std::int64_t row = group.row_begin; row < group.row_begin + group.row_count; ++row) {
-            const auto index = change->index_of(call.step.tokens[static_cast<std::size_t>(row)]);
-            if (index) own_embeddings_.push_back({.row = row, .table = change->table.get(), .index = *index});
+            const auto own = change->find(call.step.tokens[static_cast<std::size_t>(row)]);
+            if (own) own_embeddings_.push_back({.row = row, .table = own->table, .index = own->index});
         }
     }
     const ModelWeights& weights = call.weights;
@@ -36,9 +36,14 @@ void AdaptedOps::embed(const EmbedCall& call) {
     for (const AdapterRows& group : call.site.adapters) {
         const AdapterEmbedding* const change = group.adapter->embedding();
         if (change == nullptr || change->a == nullptr) continue;
-        // Of all rows, as the step's tokens are; there are few columns.
+        // Of all rows, as the step's tokens are; there are few columns. Other adapters may have more tokens than this one.
         const Matrix low = call.scratch.view_of(call.step.rows, change->a->in_features());
-        backend_.embed({.out = low, .tokens = *change->a, .step = call.step});
+        own_embeddings_.clear();
+        for (std::int64_t row = 0; row < call.step.rows; ++row) {
+            if (call.step.tokens[static_cast<std::size_t>(row)] >= change->a->out_features())
+                own_embeddings_.push_back({.row = row, .table = change->a.get(), .index = 0});
+        }
+        backend_.embed({.out = low, .tokens = *change->a, .own = own_embeddings_, .step = call.step});
         backend_.matmul({.out = call.out.slice_rows(group.row_begin, group.row_count),
                          .in = low.slice_rows(group.row_begin, group.row_count),
                          .weight = *change->b,
@@ -65,15 +70,19 @@ void AdaptedOps::normalize(const NormCall& call) {
 
 void AdaptedOps::project(const ProjectCall& call) {
     if (call.accumulate) divide_by_scales(call);
+    // Heads have different numbers of outputs, as vocabularies have.
+    const bool is_head = call.projection == Projection::head;
     const auto replaced = [&](const Adapter& adapter) -> const ReplacedLinear* {
         const AdapterProjection* change = call.site.change_of(adapter, call.projection);
         return change != nullptr && change->whole ? &*change->whole : nullptr;
     };
     for_changed_rows(call.site.adapters, call.out.rows, replaced,
                      [&](std::int64_t begin, std::int64_t count, const ReplacedLinear* change) {
-                         backend_.matmul({.out = call.out.slice_rows(begin, count),
+                         const kernels::PackedWeight& weight = change != nullptr ? *change->weight : call.weight;
+                         const Matrix out = call.out.slice_rows(begin, count);
+                         backend_.matmul({.out = is_head ? out.slice_columns(0, weight.out_features()) : out,
                                           .in = call.in.slice_rows(begin, count),
-                                          .weight = change != nullptr ? *change->weight : call.weight,
+                                          .weight = weight,
                                           .bias = change != nullptr ? change->bias : call.bias,
                                           .accumulate = call.accumulate,
                                           .next = call.next});
@@ -153,7 +162,11 @@ void AdaptedOps::add_changes(const ProjectCall& call) {
         bias_groups_.push_back({.row_begin = group.row_begin, .row_count = group.row_count, .scale = change->scale, .bias = change->bias});
     }
     if (!lora_groups_.empty()) backend_.lora({.out = call.out, .in = call.in, .groups = lora_groups_});
-    if (!bias_groups_.empty()) backend_.group_bias({.out = call.out, .groups = bias_groups_});
+    if (bias_groups_.empty()) return;
+    // Adapters with another vocabulary than the base's change no biases and scales of the head.
+    const bool is_head = call.projection == Projection::head;
+    const Matrix out = is_head ? call.out.slice_columns(0, call.weight.out_features()) : call.out;
+    backend_.group_bias({.out = out, .groups = bias_groups_});
 }
 
 }  // namespace lorry::engine

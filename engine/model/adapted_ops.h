@@ -60,7 +60,8 @@ struct NormCall {
     kernels::Matrix out;
     kernels::Matrix in;
 };
-// out (+)= weight · in + bias; then each group's adapter adds to its rows or replaces them.
+// out (+)= weight · in + bias; then each group's adapter adds to its rows or replaces them. Of the head, `out` has columns for the largest
+// vocabulary; rows of smaller ones leave the last columns as they were.
 struct ProjectCall {
     const Site& site;
     Projection projection;

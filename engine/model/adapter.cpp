@@ -79,8 +79,10 @@ Expected<AdapterInfo, std::string> describe(const AdapterConfig& config, const A
         info.rank_max = std::max(info.rank_max, rank);
         info.elements += rank * match.embedding_update->b->shape.front();
     }
-    if (match.embedding_update || match.embedding_rows || match.embedding != nullptr) add(layout.tokens);
-    if (match.head_rows) add(layout.head()->path);
+    const bool is_larger = match.vocabulary > model.vocabulary;
+    if (match.embedding_update || !match.embedding_rows.empty() || match.embedding != nullptr || is_larger) add(layout.tokens);
+    if (layout.head() != nullptr && (!match.head_rows.empty() || is_larger)) add(layout.head()->path);
+    if (match.vocabulary != model.vocabulary) info.vocabulary = match.vocabulary;
     if (model.experts) info.elements += expert_elements * model.experts->chosen / model.experts->count;
     info.targets.assign(targets.begin(), targets.end());
     return info;
@@ -118,9 +120,10 @@ public:
             if (lora.base_weight != nullptr) replace_weight(*lora.module, *lora.base_weight);
         }
         for (const CopyMatch& trained : match.copies) replace_weight(*model_.layout().head(), *trained.copy);
-        if (match.embedding != nullptr || match.embedding_rows || match.embedding_update) embedding_ = pack_embedding(match, packer_);
+        if (match.embedding != nullptr || !match.embedding_rows.empty() || match.embedding_update)
+            embedding_ = pack_embedding(match, packer_);
         if (match.embedding_update) embedding_->scale = vectors_.add(match.embedding_update->column_scales);
-        if (match.head_rows) projection_of(*model_.layout().head()).parts = pack_head_rows(*match.head_rows, packer_);
+        if (!match.head_rows.empty()) projection_of(*model_.layout().head()).parts = pack_head_rows(match.head_rows, packer_);
         pack_loras(match.loras);
         pack_scales(match);
         pack_biases(match);
@@ -142,7 +145,9 @@ private:
         return *slot;
     }
 
-    void replace(const LinearModule& module, const Tensor& weight, const Tensor* bias) {
+    void replace(const LinearModule& base, const Tensor& weight, const Tensor* bias) {
+        LinearModule module = base;
+        if (module.projection == Projection::head) module.out_features = module.projection_out = weight.shape.front();
         std::vector<std::unique_ptr<std::byte[]>> aligned;
         const kernels::WeightPart part = weight_of(model_.config(), module, weight, module.in_features, aligned);
         ReplacedLinear replaced{
@@ -166,6 +171,7 @@ private:
     kernels::WeightPart weight_of_b(const LoraMatch& lora, std::vector<std::unique_ptr<std::byte[]>>& aligned) const {
         LinearModule module = *lora.module;
         module.transposed = false;
+        module.out_features = lora.b->shape.front();
         return weight_of(model_.config(), module, *lora.b, lora.b->shape.back(), aligned);
     }
 
@@ -338,7 +344,7 @@ public:
         auto info = describe(config, match_, model_.config(), model_.layout(), model_config);
         if (!info) return unexpected(info.error());
         info_ = std::move(*info);
-        if (const auto kept = keep_trained_copies(); !kept) return unexpected(kept.error());
+        if (const auto kept = keep_trained_copies(match_, model_); !kept) return unexpected(in_file(weights_name, kept.error()));
         if (changes_embedding() && !model_.pools())
             return unexpected(fmt::format("{}: the adapter changes {}, for which a GPU has no kernels yet; use --device cpu", weights_name,
                                           model_.layout().tokens));
@@ -354,58 +360,7 @@ public:
         return {};
     }
     bool changes_embedding() const {
-        return match_.embedding != nullptr || match_.embedding_rows || match_.embedding_update || match_.head_rows;
-    }
-    // PEFT stores copies of the base's embedding and head, which matter only if they were trained. Leaves those of the head in `copies` and
-    // LoraMatch::base_weight, and makes the other the embedding.
-    Expected<void, std::string> keep_trained_copies() {
-        const ModelLayout& layout = model_.layout();
-        const auto targeted = std::ranges::find(match_.loras, layout.head(), &LoraMatch::module);
-        LoraMatch* const lora = layout.head() == nullptr || targeted == match_.loras.end() ? nullptr : &*targeted;
-        if (model_.config().tied_head && !share_tied_copy(lora)) {
-            return unexpected(fmt::format(
-                "{}: it has an embedding and a head that differ, but in the base model they are one: merge the adapter into the "
-                "base model (merge_and_unload)",
-                weights_name));
-        }
-        std::erase_if(match_.copies, [&](const CopyMatch& match) { return equals_base(model_, match.path, *match.copy); });
-        if (lora != nullptr && lora->base_weight != nullptr && equals_base(model_, lora->module->path, *lora->base_weight))
-            lora->base_weight = nullptr;
-        for (const CopyMatch& match : match_.copies) {
-            const bool is_head = match.path != layout.tokens;
-            // Not a head beside its own update or with a bias of another name (masked language models), nor rows beside the whole.
-            const bool is_clear = is_head ? lora == nullptr && layout.head_bias.empty() : !match_.embedding_rows;
-            if (is_clear) continue;
-            return unexpected(fmt::format(
-                "{}: tensor {} differs from the base model, and this adapter cannot change it. If it was trained, merge the adapter "
-                "into the base model (merge_and_unload); if not, save the adapter without it (save_pretrained with "
-                "save_embedding_layers=False)",
-                weights_name, match.copy->name));
-        }
-        for (const CopyMatch& match : match_.copies) {
-            if (match.path == layout.tokens) match_.embedding = match.copy;
-        }
-        std::erase_if(match_.copies, [&](const CopyMatch& match) { return match.path == layout.tokens; });
-        return {};
-    }
-    // A tied model has one matrix, stored under either name or both. Makes it the embedding and, unless the adapter has another, the head.
-    // False: the tensors differ. lora: of the head, or nullptr.
-    bool share_tied_copy(LoraMatch* lora) {
-        std::vector<const Tensor*> stored;
-        for (const CopyMatch& match : match_.copies) stored.push_back(match.copy);
-        if (lora != nullptr && lora->base_weight != nullptr) stored.push_back(lora->base_weight);
-        if (stored.empty()) return true;
-        if (std::ranges::any_of(stored, [&](const Tensor* tensor) { return !equal_values(*tensor, *stored.front()); })) return false;
-        const ModelLayout& layout = model_.layout();
-        match_.copies.clear();
-        if (match_.embedding == nullptr) match_.copies.push_back({.path = layout.tokens, .copy = stored.front()});
-        if (lora != nullptr) {
-            lora->base_weight = stored.front();
-        } else if (layout.head() != nullptr &&
-                   std::ranges::find(match_.linears, layout.head(), &SavedLinearMatch::module) == match_.linears.end()) {
-            match_.copies.push_back({.path = layout.head()->path, .copy = stored.front()});
-        }
-        return true;
+        return match_.embedding != nullptr || !match_.embedding_rows.empty() || match_.embedding_update || !match_.head_rows.empty();
     }
     // Whether the adapter leaves a part of its head's hidden layer to the base.
     static bool needs_base(const HeadMatch& head) {

@@ -17,6 +17,9 @@
 
 namespace lorry::engine {
 
+// How many tokens an adapter may have more than its base.
+inline constexpr std::int64_t added_tokens_max = 1 << 16;
+
 struct AdapterInfo {
     // xxh128 (hex) over adapter_config.json, adapter_model.safetensors, config.json if it classifies, and text_hash if it is not empty.
     std::string hash;
@@ -29,6 +32,8 @@ struct AdapterInfo {
     std::int64_t elements = 0;                 // of all A and B: multiply-adds per row
     std::shared_ptr<const Labels> labels;      // of its own head; nullptr: it has none
     PoolingTask head = PoolingTask::classify;  // which head that is
+    // How many tokens there are for it: rows of its embedding and its head. nullopt: as many as for the base.
+    std::optional<std::int64_t> vocabulary = {};
 };
 
 // Reads a folder and checks it against a model without keeping the weights: config keys, tensor names, shapes, dtypes, ranks, NaN and
@@ -57,18 +62,22 @@ struct AdapterProjection {
 // What an adapter changes in the embedding of tokens: some or all tokens have vectors of their own, and it adds b · a[token] and scales the
 // sums.
 struct AdapterEmbedding {
-    std::unique_ptr<kernels::PackedWeight> a;         // [vocabulary, rank], looked up as an embedding is; nullptr: nothing is added
-    std::unique_ptr<kernels::PackedWeight> b;         // [width, rank], times the scale
-    kernels::Vector scale;                            // [width] multiplied to the sums (DoRA); may be empty
-    std::unique_ptr<kernels::PackedWeight> table;     // [tokens, width], those of their own; nullptr: there are none
-    std::optional<std::vector<std::int64_t>> tokens;  // that have rows in `table`, ascending; nullopt: all of the vocabulary
+    struct Vector {
+        const kernels::PackedWeight* table = nullptr;
+        std::int64_t index = 0;
+    };
+    std::unique_ptr<kernels::PackedWeight> a;      // [vocabulary, rank], looked up as an embedding is; nullptr: nothing is added
+    std::unique_ptr<kernels::PackedWeight> b;      // [width, rank], times the scale
+    kernels::Vector scale;                         // [width] multiplied to the sums (DoRA); may be empty
+    std::unique_ptr<kernels::PackedWeight> table;  // [vocabulary, width], in place of the base's; nullptr: the base's
+    std::unique_ptr<kernels::PackedWeight> rows;   // [tokens, width], in place of those of the table; nullptr: there are none
+    std::vector<std::int64_t> tokens;              // that have rows in `rows`, ascending
 
-    // The row of a token in `table`; nullopt: the base's vector is used.
-    std::optional<std::int64_t> index_of(std::int64_t token) const {
-        if (!tokens) return token;
-        const auto found = std::ranges::lower_bound(*tokens, token);
-        if (found == tokens->end() || *found != token) return std::nullopt;
-        return found - tokens->begin();
+    // The vector of a token; nullopt: the base's.
+    std::optional<Vector> find(std::int64_t token) const {
+        const auto found = std::ranges::lower_bound(tokens, token);
+        if (found != tokens.end() && *found == token) return Vector{.table = rows.get(), .index = found - tokens.begin()};
+        return table == nullptr ? std::nullopt : std::optional(Vector{.table = table.get(), .index = token});
     }
 };
 

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <set>
 
+#include "engine/model/adapter.h"
 #include "schema/codec_error.h"
 
 namespace lorry::engine {
@@ -15,13 +16,14 @@ namespace {
 
 constexpr const char* weights_file = "adapter_model.safetensors";
 constexpr const char* resizing_advice =
-    "; an adapter cannot resize the vocabulary: merge it into the base model (merge_and_unload) and save the tokenizer with it";
+    "; if tokens were added, save the embedding and the head with the adapter (save_pretrained with save_embedding_layers=True), or merge "
+    "it into the base model (merge_and_unload)";
 
 // Takes tensors by name, marks them as used, and keeps the first error.
 class Matcher {
 public:
     Matcher(const AdapterConfig& config, const ModelLayout& layout, const ModelConfig& model, std::span<const Tensor> tensors)
-        : config_(config), model_(model), tensors_(tensors) {
+        : config_(config), model_(model), tensors_(tensors), vocabulary_(model.vocabulary) {
         // An adapter of a model without a head (FEATURE_EXTRACTION) names modules without the prefix of models with one.
         const auto is_in = [&](const std::string& start) {
             return std::ranges::any_of(tensors, [&](const Tensor& tensor) { return tensor.name.starts_with(start); });
@@ -29,6 +31,7 @@ public:
         const std::string bare_list = layout.layer_list.substr(layout.prefix.size());
         if (is_in(std::string(name_prefix) + bare_list) && !is_in(std::string(name_prefix) + layout.layer_list))
             bare_prefix_ = layout.prefix;
+        find_vocabulary(layout);
     }
 
     // What the adapter calls a module of the layout.
@@ -62,11 +65,11 @@ public:
         }
         return nullptr;
     }
-    // What to do about a vocabulary of another size.
+    // Why tensors of one adapter have different vocabularies.
     std::string advice_for(const Tensor& tensor, const std::vector<std::int64_t>& shape) const {
-        const bool is_vocabulary = shape.size() == 2 && shape[0] == model_.vocabulary && tensor.shape.size() == 2;
+        const bool is_vocabulary = shape.size() == 2 && shape[0] == vocabulary_ && tensor.shape.size() == 2;
         if (!is_vocabulary || tensor.shape[0] == shape[0] || tensor.shape[1] != shape[1]) return "";
-        return resizing_advice;
+        return fmt::format(", as another tensor has {} tokens", vocabulary_);
     }
     const Tensor* need(const std::string& path, std::initializer_list<const char*> names, const std::vector<std::int64_t>& shape,
                        const char* why) {
@@ -125,10 +128,11 @@ public:
     }
 
     void match_linear(const LinearModule& module, AdapterMatch& out) {
-        const std::vector<std::int64_t> weight_shape =
-            module.transposed ? std::vector{module.in_features, module.out_features} : std::vector{module.out_features, module.in_features};
-        const std::vector<std::int64_t> bias_shape = {module.out_features};
         const bool is_head = module.projection == Projection::head;
+        const std::int64_t outputs = is_head ? vocabulary_ : module.out_features;
+        const std::vector<std::int64_t> weight_shape =
+            module.transposed ? std::vector{module.in_features, outputs} : std::vector{outputs, module.in_features};
+        const std::vector<std::int64_t> bias_shape = {outputs};
         const std::string parameter = module.expert ? parameter_of(module) : "";
         const bool is_of_parameter = module.expert && config_.targets_parameter(parameter);
         const std::string path = is_of_parameter ? parameter : name_of(module.path);
@@ -139,9 +143,9 @@ public:
             constexpr const char* why = "adapter_config.json targets this module";
             LoraMatch lora{.module = &module};
             lora.a = need(module.path, {"lora_A.weight", "lora_A.default.weight"}, {rank, module.in_features}, why);
-            lora.b = need(module.path, {"lora_B.weight", "lora_B.default.weight"}, {module.out_features, rank}, why);
+            lora.b = need(module.path, {"lora_B.weight", "lora_B.default.weight"}, {outputs, rank}, why);
             if (config_.lora_bias) lora.bias = need(module.path, {"lora_B.bias", "lora_B.default.bias"}, bias_shape, "lora_bias = true");
-            lora.magnitude = need_magnitude(module.path, module.out_features);
+            lora.magnitude = need_magnitude(module.path, outputs);
             lora.scale = config_.scale_of(path, rank, steps_);
             lora.base_weight = take(module.path, {"base_layer.weight"}, weight_shape);
             out.loras.push_back(lora);
@@ -208,7 +212,7 @@ public:
     }
 
     void match_copy(const std::string& path, std::initializer_list<const char*> names, AdapterMatch& out) {
-        const Tensor* copy = take(path, names, {model_.vocabulary, model_.embedding_width()});
+        const Tensor* copy = take(path, names, {vocabulary_, model_.embedding_width()});
         if (copy != nullptr) out.copies.push_back({.path = path, .copy = copy});
     }
 
@@ -216,7 +220,7 @@ public:
         const std::string path = name_of(layout.tokens);
         const std::int64_t width = model_.embedding_width();
         if (config_.saves_module(layout.tokens))
-            out.embedding = need(layout.tokens, {"weight"}, {model_.vocabulary, width}, "modules_to_save names this module");
+            out.embedding = need(layout.tokens, {"weight"}, {vocabulary_, width}, "modules_to_save names this module");
         for (const TrainedTokens& trained : config_.tokens) match_tokens(trained, layout, out);
         if (config_.all_linear || !config_.targets_module(path, steps_)) return;
         const std::int64_t rank = config_.rank_of(path, steps_);
@@ -229,7 +233,7 @@ public:
                 fmt::format("adapter_config.json: use_dora = true with {} in target_modules is not supported for models with embeddings "
                             "of positions; train without one of them",
                             path));
-        out.embedding_update = {.a = need(layout.tokens, {"lora_embedding_A", "lora_embedding_A.default"}, {rank, model_.vocabulary}, why),
+        out.embedding_update = {.a = need(layout.tokens, {"lora_embedding_A", "lora_embedding_A.default"}, {rank, vocabulary_}, why),
                                 .b = need(layout.tokens, {"lora_embedding_B", "lora_embedding_B.default"}, {width, rank}, why),
                                 .scale = config_.scale_of(path, rank, steps_),
                                 .magnitude = need_magnitude(layout.tokens, width),
@@ -252,22 +256,64 @@ public:
                 fmt::format("adapter_config.json: trainable_token_indices names {}, which is neither the embedding of tokens nor "
                             "the head of this model",
                             schema::shortened(*trained.module)));
-        const auto beyond = std::ranges::find_if(trained.tokens, [&](std::int64_t token) { return token >= model_.vocabulary; });
+        const auto beyond = std::ranges::find_if(trained.tokens, [&](std::int64_t token) { return token >= vocabulary_; });
         if (beyond != trained.tokens.end())
-            return fail(fmt::format("adapter_config.json: trainable_token_indices has {}, but this model's vocabulary has {} tokens{}",
-                                    *beyond, model_.vocabulary, resizing_advice));
+            return fail(fmt::format("adapter_config.json: trainable_token_indices has {}, but this adapter's vocabulary has {} tokens{}",
+                                    *beyond, vocabulary_, resizing_advice));
         const std::string& path = is_of_tokens ? layout.tokens : head->path;
         refuse_other_changes_of(path);
-        TokenRows rows{.tokens = trained.tokens, .rows = nullptr};
-        rows.rows = need(path, {"token_adapter.trainable_tokens_delta", "token_adapter.trainable_tokens_delta.default"},
-                         {std::ssize(trained.tokens), model_.embedding_width()}, "trainable_token_indices names tokens of this module");
-        if (is_of_tokens) out.embedding_rows = rows;
+        const auto names = {"token_adapter.trainable_tokens_delta", "token_adapter.trainable_tokens_delta.default"};
+        const std::vector<std::int64_t> shape = {std::ssize(trained.tokens), model_.embedding_width()};
+        const Tensor* const rows = need(path, names, shape, "trainable_token_indices names tokens of this module");
+        if (rows == nullptr) return;
+        if (is_of_tokens) out.embedding_rows.push_back({.tokens = trained.tokens, .rows = *rows});
         const bool is_of_head = head != nullptr && (model_.tied_head || !is_of_tokens);
         if (!is_of_head) return;
         if (!layout.head_bias.empty())
             fail("adapter_config.json: trainable_token_indices changes the head of a masked language model, which is not supported");
         refuse_other_changes_of(head->path);
-        out.head_rows = rows;
+        out.head_rows.push_back({.tokens = trained.tokens, .rows = *rows});
+        if (head->path == path) return;
+        if (const Tensor* twin = take(head->path, names, shape)) out.twins.push_back({.one = rows, .other = twin});
+    }
+
+    // Where save_embedding_layers stores modules that modules_to_save names: a second time, and as they were before the training.
+    void match_saved_twins(const std::string& path, const Tensor* saved, bool uses_original, AdapterMatch& out) {
+        const std::vector<std::int64_t> shape = {vocabulary_, model_.embedding_width()};
+        if (saved == nullptr) return;
+        if (const Tensor* twin = take(path, {"modules_to_save.weight"}, shape)) out.twins.push_back({.one = saved, .other = twin});
+        if (!uses_original) take(path, {"original_module.weight"}, shape);
+    }
+
+    // Once all is matched: copies of the embedding and the head, and whether these have rows for all tokens.
+    void match_copies(const ModelLayout& layout, AdapterMatch& out) {
+        const LinearModule* const head = layout.head();
+        if (out.embedding == nullptr) match_copy(layout.tokens, {"weight", "base_layer.weight", "token_adapter.base_layer.weight"}, out);
+        if (head != nullptr && !config_.saves_module(head->path))
+            match_copy(head->path, {"weight", "token_adapter.base_layer.weight"}, out);
+        const auto saved = std::ranges::find(out.linears, head, &SavedLinearMatch::module);
+        const auto updated = std::ranges::find(out.loras, head, &LoraMatch::module);
+        const bool saves_head = head != nullptr && saved != out.linears.end();
+        const bool updates_head = head != nullptr && updated != out.loras.end();
+        const auto has_copy = [&](const std::string& path) {
+            return std::ranges::find(out.copies, path, &CopyMatch::path) != out.copies.end();
+        };
+        const bool has_head = head == nullptr || saves_head || has_copy(head->path) || (updates_head && updated->base_weight != nullptr);
+        // An untrained head that is tied to the embedding is what that was before the training.
+        match_saved_twins(layout.tokens, out.embedding, model_.tied_head && !has_head, out);
+        if (saves_head) match_saved_twins(head->path, saved->weight, false, out);
+        out.vocabulary = vocabulary_;
+        if (vocabulary_ == model_.vocabulary) return;
+        const bool has_embedding = out.embedding != nullptr || has_copy(layout.tokens);
+        const bool is_tied = model_.tied_head && head != nullptr;
+        const bool has_tied_head = is_tied && out.embedding == nullptr && has_embedding;
+        if (!has_embedding && !(is_tied && has_head && !saves_head)) need_rows(layout.tokens);
+        if (!has_head && !has_tied_head) need_rows(head->path);
+        if (!layout.head_bias.empty() || (head != nullptr && head->bias)) refuse_resized("models whose head has a bias");
+        const bool has_magnitude =
+            (updates_head && updated->magnitude != nullptr) || (out.embedding_update && out.embedding_update->magnitude != nullptr);
+        if (has_magnitude) refuse_resized("use_dora of the embedding or the head");
+        if (updates_head && updated->bias != nullptr) refuse_resized("lora_bias of the head");
     }
 
     // Refuses changes to a module that all rows of a batch share.
@@ -296,9 +342,46 @@ public:
     }
 
 private:
+    // From the first tensor of the embedding or the head.
+    void find_vocabulary(const ModelLayout& layout) {
+        const LinearModule* const head = layout.head();
+        const auto look = [&](const std::string& path, const char* name, std::size_t of_tokens, std::int64_t others) {
+            const Tensor* tensor = find_tensor(tensors_, fmt::format("{}{}.{}", name_prefix, name_of(path), name));
+            if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[1 - of_tokens] != others) return false;
+            vocabulary_ = tensor->shape[of_tokens];
+            return true;
+        };
+        const auto look_at = [&](const std::string& path) {
+            const auto has = [&](const char* name) { return look(path, name, 0, model_.embedding_width()); };
+            return has("weight") || has("base_layer.weight") || has("token_adapter.base_layer.weight");
+        };
+        const auto rank = [&](const std::string& path) { return config_.rank_of(name_of(path), steps_); };
+        static_cast<void>(look_at(layout.tokens) || (head != nullptr && look_at(head->path)) ||
+                          look(layout.tokens, "lora_embedding_A", 1, rank(layout.tokens)) ||
+                          (head != nullptr && look(head->path, "lora_B.weight", 0, rank(head->path))));
+        const std::int64_t most = model_.vocabulary + added_tokens_max;
+        if (vocabulary_ >= 1 && vocabulary_ <= most) return;
+        fail(fmt::format("{}: the adapter has {} tokens and this model {}; supported are 1 to {}", weights_file, vocabulary_,
+                         model_.vocabulary, most));
+        vocabulary_ = model_.vocabulary;
+    }
+    // Of tokens that were added only the adapter can have rows.
+    void need_rows(const std::string& path) {
+        if (vocabulary_ < model_.vocabulary) return;
+        fail(fmt::format("{}: the adapter has {} tokens and this model {}, but there is no tensor of {} with rows for all of them{}",
+                         weights_file, vocabulary_, model_.vocabulary, name_of(path), resizing_advice));
+    }
+    void refuse_resized(const char* what) {
+        fail(
+            fmt::format("{}: the adapter has {} tokens and this model {}, which is not supported for {}: merge it into the base model "
+                        "(merge_and_unload), and save the tokenizer with it",
+                        weights_file, vocabulary_, model_.vocabulary, what));
+    }
+
     const AdapterConfig& config_;
     const ModelConfig& model_;
     std::span<const Tensor> tensors_;
+    std::int64_t vocabulary_;  // of the adapter
     std::string bare_prefix_;  // of the layout's paths, if the adapter's lack it
     std::set<const Tensor*> used_;
     std::optional<bool> trains_experts_;  // one by one, or by target_parameters
@@ -344,9 +427,7 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
         matcher.fail(
             fmt::format("adapter_config.json: modules_to_save names {}, which is not a module of this model", schema::shortened(name)));
     }
-    if (out.embedding == nullptr) matcher.match_copy(layout.tokens, {"weight", "base_layer.weight"}, out);
-    if (const LinearModule* head = layout.head(); head != nullptr && !config.saves_module(head->path))
-        matcher.match_copy(head->path, {"weight"}, out);
+    matcher.match_copies(layout, out);
     matcher.refuse_unused();
     if (auto error = matcher.error(); !error.empty()) return unexpected(std::move(error));
     return out;

@@ -46,22 +46,27 @@ struct BiasMatch {
 
 // A low-rank update of the embedding of tokens.
 struct EmbeddingUpdate {
-    const Tensor* a = nullptr;  // [rank, vocabulary]
+    const Tensor* a = nullptr;  // [rank, vocabulary of the adapter]
     const Tensor* b = nullptr;  // [width, rank]
     float scale = 1.0F;
     const Tensor* magnitude = nullptr;  // [width] (DoRA), or none
     std::vector<float> column_scales;   // [width] magnitudes divided by the norms of columns; set when the base's weights are read
 };
-// Rows of the embedding of tokens or of the head that the adapter replaces.
+// Rows of the embedding of tokens or of the head that the adapter replaces or adds.
 struct TokenRows {
     std::vector<std::int64_t> tokens;
-    const Tensor* rows = nullptr;  // [tokens, width]
+    Tensor rows;  // [tokens, width]
 };
 
-// The embedding or the head as save_embedding_layers writes them: copies of the base's unless they were trained.
+// The embedding or the head as save_embedding_layers writes them: copies of the base's unless they were trained or resized.
 struct CopyMatch {
     std::string path;  // of the base's module
     const Tensor* copy = nullptr;
+};
+// PEFT stores some tensors twice.
+struct TwinMatch {
+    const Tensor* one = nullptr;
+    const Tensor* other = nullptr;
 };
 
 // The adapter's own classification head. Its hidden layer, if the head has one, is replaced, or changed by a low-rank update of the base's.
@@ -82,16 +87,18 @@ struct HeadMatch {
 };
 
 struct AdapterMatch {
+    std::int64_t vocabulary = 0;  // rows of its embedding and its head, which may be more or fewer than the base's
     std::vector<LoraMatch> loras;
     std::vector<SavedLinearMatch> linears;
     std::vector<SavedNormMatch> norms;
     std::vector<BiasMatch> biases;
     std::optional<HeadMatch> head;
     std::optional<EmbeddingUpdate> embedding_update;
-    const Tensor* embedding = nullptr;  // [vocabulary, width], replaces the base's embedding of tokens
-    std::optional<TokenRows> embedding_rows;
-    std::optional<TokenRows> head_rows;  // also those of a tied embedding
-    std::vector<CopyMatch> copies;       // to be compared with the base's weights: they change nothing if they are equal
+    const Tensor* embedding = nullptr;      // [vocabulary, width], replaces the base's embedding of tokens
+    std::vector<TokenRows> embedding_rows;  // on top of that; of a token that several have, the last one's counts
+    std::vector<TokenRows> head_rows;       // likewise; also those of a tied embedding
+    std::vector<CopyMatch> copies;          // to be compared with the base's weights: they change nothing if they are equal
+    std::vector<TwinMatch> twins;           // to be compared with each other
 };
 
 // The error names the tensor or the key of adapter_config.json.

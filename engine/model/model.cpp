@@ -46,7 +46,8 @@ public:
           added_(backend, adds_directly() ? 0 : rows_max, config().hidden),
           sampled_residual_(backend, pools_ ? rows_max : sample_rows_max, config().hidden),
           sampled_attended_(backend, pools_ ? rows_max : sample_rows_max, config().heads * config().head_dim),
-          logits_(backend, config().has_vocabulary_head() ? sample_rows_max : 0, config().vocabulary),
+          logits_(std::in_place, backend, config().has_vocabulary_head() ? sample_rows_max : 0, config().vocabulary),
+          logits_columns_(config().vocabulary),
           convolved_(backend, config().convolution ? rows_max : 0, config().hidden),
           unfolded_(backend, config().convolution ? rows_max : 0,
                     config().convolution ? config().convolution->width * config().hidden : 0) {
@@ -114,6 +115,7 @@ private:
     Matrix embed(const kernels::StepInputs& step, const Site& site);
     Matrix read_out(const ForwardArgs& args, const Site& site, const Matrix& residual);
     void score_vocabulary(const Site& site, const Matrix& residual, const Matrix& logits);
+    Matrix logits(std::int64_t rows, std::span<const AdapterRows> adapters);
     std::span<const AdapterRows> adapters_of_samples(const ForwardArgs& args);
     // The groups in terms of rows [begin, begin + count). Valid until the next call.
     std::span<const AdapterRows> adapters_within(std::span<const AdapterRows> groups, std::int64_t begin, std::int64_t count);
@@ -148,7 +150,8 @@ private:
     const Activation added_;   // to the residual, before its norm and scale; without rows where there are none
     const Activation sampled_residual_;
     const Activation sampled_attended_;
-    const Activation logits_;
+    std::optional<Activation> logits_;              // not nullopt
+    std::int64_t logits_columns_;                   // that it is allocated for
     const Activation convolved_;                    // the sums of a convolution; without rows where there is none
     const Activation unfolded_;                     // its inputs
     std::optional<ExpertMixture> mixture_;          // for models with experts
@@ -172,7 +175,7 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
         if (is_convolved) convolve(step, residual);  // which are the embeddings until the layer's output is added
         if (is_last) {
             // All keys and values are stored. From here on, only rows that sample or are pooled are needed.
-            if (step.sample_rows.empty()) return logits_.view(0);
+            if (step.sample_rows.empty()) return logits_->view_of(0, config().vocabulary);
             const bool are_all = !args.texts.empty() && std::ssize(step.sample_rows) == step.rows;
             if (!are_all) {
                 site.adapters = adapters_of_samples(args);
@@ -260,7 +263,7 @@ Matrix Transformer::read_out(const ForwardArgs& args, const Site& site, const Ma
     for (const PooledText& text : args.texts) pooled += text.row_count;
     const std::int64_t sampled = residual.rows - pooled;
     CHECK(sampled <= sample_rows_max_, "a plan has at most sample_rows_max rows of logits");
-    const Matrix logits = logits_.view(sampled);
+    const Matrix logits = this->logits(sampled, args.adapters);
     if (pooled == 0) {
         score_vocabulary(site, residual, logits);
         return logits;
@@ -294,6 +297,18 @@ Matrix Transformer::read_out(const ForwardArgs& args, const Site& site, const Ma
     }
     score_until(residual.rows);
     return logits;
+}
+
+// As wide as the largest vocabulary. Memory for more tokens than the base has is allocated when an adapter first needs it: only a CPU runs
+// such adapters.
+Matrix Transformer::logits(std::int64_t rows, std::span<const AdapterRows> adapters) {
+    std::int64_t columns = config().vocabulary;
+    for (const AdapterRows& group : adapters) columns = std::max(columns, group.adapter->info().vocabulary.value_or(0));
+    if (config().has_vocabulary_head() && columns > logits_columns_) {
+        logits_.emplace(backend_, sample_rows_max_, columns);
+        logits_columns_ = columns;
+    }
+    return logits_->view_of(rows, std::min(columns, logits_columns_));
 }
 
 // Final norm and the vocabulary's head, before which a masked language model has a hidden layer; then the scale and the cap of logits.

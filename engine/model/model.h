@@ -97,7 +97,8 @@ public:
     virtual std::shared_ptr<const Labels> labels_for(PoolingTask task, const Adapter* adapter) const;
 
     // Runs the rows through all layers, writes their KV entries, and returns logits, valid until the next call: [rows of
-    // step.sample_rows that belong to no text, vocabulary]. Sets `out` of the texts. Call begin_step with the same inputs first.
+    // step.sample_rows that belong to no text, the largest vocabulary of the base and the step's adapters]. Columns after a row's own
+    // vocabulary hold anything. Sets `out` of the texts. Call begin_step with the same inputs first.
     virtual kernels::Matrix forward(const ForwardArgs& args, kernels::KvCache& cache) = 0;
 };
 

@@ -220,13 +220,15 @@ std::vector<float> to_float(const Tensor& tensor) {
     return out;
 }
 
-std::vector<float> row_of(const Tensor& tensor, std::int64_t row) {
+Tensor slice_rows(const Tensor& tensor, std::int64_t first, std::int64_t count) {
     const std::size_t bytes = tensor.bytes.size() / static_cast<std::size_t>(tensor.shape.front());
-    Tensor part;
-    part.format = tensor.format;
-    part.bytes = tensor.bytes.subspan(static_cast<std::size_t>(row) * bytes, bytes);
-    return to_float(part);
+    Tensor part = tensor;
+    part.shape.front() = count;
+    part.bytes = tensor.bytes.subspan(static_cast<std::size_t>(first) * bytes, static_cast<std::size_t>(count) * bytes);
+    return part;
 }
+
+std::vector<float> row_of(const Tensor& tensor, std::int64_t row) { return to_float(slice_rows(tensor, row, 1)); }
 
 bool equal_values(const Tensor& a, const Tensor& b) {
     if (a.shape != b.shape || !a.format || !b.format) return false;

@@ -58,6 +58,8 @@ std::string shape_text(std::span<const std::int64_t> shape);
 
 // The elements as float32. The tensor must have a format and bytes.
 std::vector<float> to_float(const Tensor& tensor);
+// Rows [first, first + count) of a tensor, with its name.
+Tensor slice_rows(const Tensor& tensor, std::int64_t first, std::int64_t count);
 // One row of a tensor of several.
 std::vector<float> row_of(const Tensor& tensor, std::int64_t row);
 

@@ -74,7 +74,8 @@ void Sampler::run(const float* logits, std::int64_t stride, std::int64_t vocabul
     pool_.run(static_cast<std::int64_t>(rows.size()), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
         for (std::int64_t row = begin; row < end; ++row) {
             const auto i = static_cast<std::size_t>(row);
-            sample_row(logits + row * stride, vocabulary, rows[i], results[i], scratch_[static_cast<std::size_t>(thread)]);
+            sample_row(logits + row * stride, rows[i].vocabulary.value_or(vocabulary), rows[i], results[i],
+                       scratch_[static_cast<std::size_t>(thread)]);
         }
     });
 }
@@ -87,8 +88,8 @@ void Sampler::sample_row(const float* logits, std::int64_t vocabulary, const Sam
         scratch.sums.resize((size + weight_piece - 1) / weight_piece);
         scratch.tokens.resize(size);
         scratch.candidates.reserve(size);
-        scratch.counts.assign(size, 0);
-        scratch.seen.assign(size, 0);
+        scratch.counts.resize(size);
+        scratch.seen.resize(size);
     }
     result.is_finite = std::isfinite(kernels_.largest(logits, vocabulary).value);
     if (row.draw) result.token = draw(adjusted(logits, vocabulary, row, scratch), vocabulary, row, scratch);

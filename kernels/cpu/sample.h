@@ -18,7 +18,8 @@ class Sampler {
 public:
     Sampler(const Kernels& kernels, ThreadPool& pool);
 
-    // logits [rows, vocabulary], row r at logits + r * stride; results[r] belongs to rows[r].
+    // logits [rows, vocabulary], row r at logits + r * stride; results[r] belongs to rows[r]. vocabulary: of rows that have none of their
+    // own.
     void run(const float* logits, std::int64_t stride, std::int64_t vocabulary, std::span<const SampleRow> rows,
              std::span<SampleResult> results);
 

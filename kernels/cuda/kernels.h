@@ -242,6 +242,7 @@ void run_widen(const WidenTask& task, cudaStream_t stream);
 struct DrawTable {
     std::uint64_t seed = 0;
     std::uint64_t position = 0;
+    std::int32_t vocabulary = 0;
     float temperature = 0.0F;
     float top_p = 1.0F;
     float min_p = 0.0F;
@@ -273,7 +274,7 @@ struct DrawResult {
 struct SampleTask {
     View logits;  // float32
     int rows = 0;
-    int vocabulary = 0;
+    int vocabulary = 0;  // the largest of a row
     const DrawTable* draws = nullptr;
     const LogitChange* changes = nullptr;
     const TokenId* counted = nullptr;

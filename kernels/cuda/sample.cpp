@@ -10,8 +10,6 @@ namespace lorry::kernels::cuda {
 
 // Fills the step's draws, one per row, and the lists that they refer to. Returns how many top tokens the rows ask for together.
 std::int64_t CudaBackend::list_draws(const SampleArgs& args, Step& sampled) {
-    const std::int64_t vocabulary = args.logits.columns;
-    const auto mask_words = static_cast<std::size_t>(ceil_div(vocabulary, 32));
     std::vector<DrawTable>& draws = sampled.draws;
     auto& [changes, counted, allowed, targets] = draw_lists_;
     changes.clear();
@@ -20,6 +18,8 @@ std::int64_t CudaBackend::list_draws(const SampleArgs& args, Step& sampled) {
     targets.clear();
     std::int64_t tops = 0;
     for (const SampleRow& row : args.rows) {
+        const std::int64_t vocabulary = row.vocabulary.value_or(args.logits.columns);
+        const auto mask_words = static_cast<std::size_t>(ceil_div(vocabulary, 32));
         const std::int64_t change_begin = std::ssize(changes);
         append_logit_changes(row, changes);
         const bool repeats = row.has_repetition_penalty();
@@ -32,6 +32,7 @@ std::int64_t CudaBackend::list_draws(const SampleArgs& args, Step& sampled) {
         const auto top_count = std::clamp<std::int64_t>(row.top_logprobs, 0, vocabulary);
         draws.push_back({.seed = row.seed,
                          .position = row.position,
+                         .vocabulary = int_of(vocabulary),
                          .temperature = is_greedy(row) ? 0.0F : row.temperature,
                          .top_p = row.top_p,
                          .min_p = row.min_p,

@@ -1,6 +1,6 @@
 // Draws tokens and looks up log-probabilities, one block per row of logits, and copies drawn tokens into the next step. Sums are in float64
-// and in an order given by the vocabulary's size, and the random number is a function of (seed, position), so a row's result does not
-// depend on the other rows. Launched by sample.cpp and graphs.cpp.
+// and in an order given by the sizes of the vocabulary and of the logits, and the random number is a function of (seed, position), so a
+// row's result does not depend on the other rows. Launched by sample.cpp and graphs.cpp.
 //
 // top_k and top_p find the lightest kept weight by narrowing its range to a sixteenth with each pass: weights are not negative, so their
 // bits order as they do. The cut is the lightest kept weight and, among tokens of equal weight, the highest kept id. The draw walks the
@@ -357,7 +357,7 @@ __global__ void __launch_bounds__(threads_most) sample(SampleTask task) {
     auto& shared = shared_memory<Shared>();
     const std::int64_t index = block().x;
     const Row row{static_cast<const float*>(task.logits.data) + index * task.logits.stride, task.weights + index * task.vocabulary,
-                  task.vocabulary, task.draws[index]};
+                  task.draws[index].vocabulary, task.draws[index]};
     const Key largest = largest_of(row, row.logits, shared, ~Key{0});
     const double log_sum = row.draw.logprobs != 0 ? look_up(task, row, largest, shared) : 0.0;
     const TokenId token = row.draw.draw != 0 ? draw_token(task, row, largest, shared) : 0;

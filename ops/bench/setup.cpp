@@ -54,7 +54,10 @@ std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const 
         const consumer::ModelName found = folders.resolve(name, {});
         if (found.kind != consumer::ModelName::Kind::adapter)
             throw UsageError(fmt::format("adapter {} cannot be used: {}", name, found.refusal));
-        adapters.push_back({found.hash, found.folder});
+        // Prompts are made of the base's tokens.
+        if (found.vocabulary && *found.vocabulary < config.vocabulary)
+            throw UsageError(fmt::format("adapter {} has fewer tokens than the base model; measure without it", name));
+        adapters.push_back({found.hash, found.folder, found.vocabulary});
     }
     if (adapters.empty()) throw UsageError(fmt::format("--adapters {}: the folder has no adapters", settings.adapters));
     return adapters;

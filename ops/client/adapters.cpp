@@ -146,7 +146,8 @@ private:
                                            .bytes = static_cast<std::int64_t>(info->bytes),
                                            .registered = now(),
                                            .head = std::move(head),
-                                           .text = info->text_hash};
+                                           .text = info->text_hash,
+                                           .vocabulary = info->vocabulary};
     }
 
     ExitCode remove(const Settings& settings) {
@@ -204,14 +205,17 @@ private:
             std::cout << schema::encode_adapter(adapter) << '\n';
             return ExitCode::done;
         }
-        std::cout << show_table({{"name", adapter.name},
-                                 {"pinned as", fmt::format("{}@{}", adapter.name, adapter.hash)},
-                                 {"base", adapter.base},
-                                 {"path", adapter.path},
-                                 {"rank", std::to_string(adapter.rank_max)},
-                                 {"targets", joined(adapter.targets, ", ")},
-                                 {"size", show_bytes(static_cast<std::size_t>(adapter.bytes))},
-                                 {"state", row.error.empty() ? row.state : fmt::format("{}: {}", row.state, row.error)}});
+        std::vector<std::vector<std::string>> rows = {
+            {"name", adapter.name},
+            {"pinned as", fmt::format("{}@{}", adapter.name, adapter.hash)},
+            {"base", adapter.base},
+            {"path", adapter.path},
+            {"rank", std::to_string(adapter.rank_max)},
+            {"targets", joined(adapter.targets, ", ")},
+            {"size", show_bytes(static_cast<std::size_t>(adapter.bytes))},
+            {"state", row.error.empty() ? row.state : fmt::format("{}: {}", row.state, row.error)}};
+        if (adapter.vocabulary) rows.insert(rows.end() - 2, {"vocabulary", show_count(*adapter.vocabulary)});
+        std::cout << show_table(rows);
         return ExitCode::done;
     }
 

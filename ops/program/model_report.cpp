@@ -205,6 +205,12 @@ std::string show(const ModelCheck& check) {
         text += show_table(rows, 0b0110);
     }
     for (const AdapterReport& adapter : check.adapters) {
+        if (!adapter.info || !adapter.info->vocabulary) continue;
+        const std::int64_t tokens = *adapter.info->vocabulary;
+        text += fmt::format("note: {} has {} tokens, {} {} than the base\n", adapter.name, show_count(tokens),
+                            show_count(std::abs(tokens - config.vocabulary)), tokens > config.vocabulary ? "more" : "fewer");
+    }
+    for (const AdapterReport& adapter : check.adapters) {
         if (!adapter.info || adapter.info->text_difference.empty()) continue;
         text += fmt::format("note: jobs of {} use the tokenizer and the chat template of its folder: {}\n", adapter.name,
                             adapter.info->text_difference);
@@ -252,6 +258,7 @@ schema::Json json_of(const ModelCheck& check) {
             one.set("rank_max", adapter.info->rank_max);
             one.set("bytes", adapter.info->bytes);
             one.set("targets", list(adapter.info->targets));
+            if (adapter.info->vocabulary) one.set("vocabulary", *adapter.info->vocabulary);
             if (!adapter.info->text_difference.empty()) one.set("own_text", schema::repair_utf8(adapter.info->text_difference));
         } else {
             one.set("problem", schema::repair_utf8(adapter.problem));

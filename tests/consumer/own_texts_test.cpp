@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "consumer/preparer.h"
+#include "engine/model/adapter.h"
 #include "schema/codec.h"
 #include "tests/support/temp_folder.h"
 
@@ -87,6 +88,52 @@ TEST_F(OwnTextsTest, TokensBeyondTheModelsRowsAreRefusedWhereTheyAreUsed) {
     const auto refused = prepares.prepare(job(R"("prompt":"hello <tool>")"), own);
     ASSERT_FALSE(refused.has_value());
     EXPECT_THAT(refused.error().error.message, HasSubstr("485"));
+}
+
+// Pins: tokens were added and the model was resized for them.
+TEST_F(OwnTextsTest, AnAdapterWithMoreTokensTakesThemAndTheBaseDoesNot) {
+    config.vocabulary = 485;
+    const Preparer prepares = preparer();
+    ModelName own = adapter(texts_data / "adapter_texts" / "tokens");
+    const engine::TokenId tool = texts.of(own.folder).value()->tokenizer.find("<tool>").value();
+    ASSERT_GE(tool, config.vocabulary);
+    own.vocabulary = 500;
+    const std::string members = R"("prompt":"hello <tool>","allowed_token_ids":[499],"logit_bias":{"498":1},"stop_token_ids":[497])";
+    const PreparedJob job_of_own = prepared(prepares, job(members), own);
+    const engine::Request& request = job_of_own.requests.front();
+    EXPECT_THAT(request.prompt, Contains(tool));
+    EXPECT_EQ(request.adapter->vocabulary, 500);
+    EXPECT_EQ(request.drawing->allowed.size(), (500U + 31U) / 32U);
+    EXPECT_EQ(request.drawing->allowed[499 / 32], 1U << (499 % 32));
+    EXPECT_EQ(prepared(prepares, job(R"("prompt":[499])"), own).requests.front().prompt.front(), 499);
+
+    const auto error_of = [&](const std::string& text, const ModelName& model) {
+        const auto refused = prepares.prepare(job(text), model);
+        return refused ? std::string("none") : refused.error().error.message;
+    };
+    EXPECT_THAT(error_of(R"("prompt":[500])", own), HasSubstr("token id 500 is not in the vocabulary of 500 tokens"));
+    EXPECT_THAT(error_of(R"("prompt":[485])", {.kind = ModelName::Kind::base}), HasSubstr("not in the vocabulary of 485 tokens"));
+    ModelName unchanged = adapter(texts_data / "adapter_texts" / "tokens");  // the same text without rows for it
+    EXPECT_THAT(error_of(R"("prompt":"hello <tool>")", unchanged), HasSubstr("not in the vocabulary of 485 tokens"));
+    own.vocabulary = 485 + engine::added_tokens_max + 1;
+    EXPECT_THAT(error_of(R"("prompt":"hello")", own), HasSubstr("was registered with 66022 tokens"));
+}
+
+// Pins: a model was resized to its tokenizer, which has fewer tokens than the base has rows.
+TEST_F(OwnTextsTest, AnAdapterWithFewerTokensUsesTheBasesTextWithinThem) {
+    const Preparer prepares = preparer();
+    ModelName cut{.kind = ModelName::Kind::adapter, .hash = "cut", .folder = base.path(), .vocabulary = 484};
+    const PreparedJob prepared_job =
+        prepared(prepares, job(R"("prompt":"hello","bad_words":["a"],"structured_outputs":{"regex":"a*"})"), cut);
+    EXPECT_EQ(prepared_job.plan.text, nullptr);
+    EXPECT_EQ(prepared_job.requests.front().drawing->allowed.size(), (484U + 31U) / 32U);
+    EXPECT_EQ(prepared_job.requests.front().drawing->tokenizer, nullptr);
+    const PreparedJob of_base =
+        prepared(prepares, job(R"("prompt":"hello","structured_outputs":{"regex":"a*"})"), {.kind = ModelName::Kind::base});
+    EXPECT_NE(prepared_job.requests.front().drawing->grammar, of_base.requests.front().drawing->grammar);
+    const auto refused = prepares.prepare(job(R"("prompt":[484])"), cut);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_THAT(refused.error().error.message, HasSubstr("token id 484 is not in the vocabulary of 484 tokens"));
 }
 
 TEST_F(OwnTextsTest, ATextThatIsNotTheRegisteredOneIsRefused) {

@@ -333,6 +333,13 @@ TEST_F(ContractDeathTest, SampleReadsTokensOfTheVocabulary) {
         const SampleArgs args{.logits = sample_args_.logits, .rows = {&row, 1}, .results = results_};
         EXPECT_DEATH(check(&args), std::string("sample: ") + what + " is 12, which is not in .0, 12.");
     }
+    const std::vector<TokenId> last{11};
+    const SampleRow of_fewer{.vocabulary = 11, .targets = last};
+    const SampleRow of_more{.vocabulary = 13};
+    const SampleArgs few_tokens{.logits = sample_args_.logits, .rows = {&of_fewer, 1}, .results = results_};
+    const SampleArgs more_tokens{.logits = sample_args_.logits, .rows = {&of_more, 1}, .results = results_};
+    EXPECT_DEATH(check(&few_tokens), "sample: a token whose log-probability is wanted is 11, which is not in .0, 11.");
+    EXPECT_DEATH(check(&more_tokens), "sample: a row's vocabulary is 13, but logits.columns is 12");
     const SampleRow unread{.prompt = outside, .output = outside};
     const SampleArgs without_penalties{.logits = sample_args_.logits, .rows = {&unread, 1}, .results = results_};
     check(&without_penalties);

@@ -304,6 +304,52 @@ TEST_P(SampleTest, OnlyTokensOfTheMaskAreDrawnWhateverElseIsAsked) {
     }
 }
 
+// Pins: rows of adapters with fewer tokens share a step with rows of more.
+TEST_P(SampleTest, WhatIsAfterARowsVocabularyCountsNowhere) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::vector<TokenId> used{3, 44};
+    const std::vector<std::uint32_t> allowed{0xF0F0F0F0U, ~0U, ~0U, ~0U};
+    std::vector<SampleRow> rows{
+        {.temperature = 0.0F},
+        {.temperature = 3.0F},
+        {.top_k = 60},
+        {.top_p = 0.9F},
+        {.min_p = 0.01F},
+        {.temperature = 2.0F, .repetition_penalty = 1.5F, .frequency_penalty = 0.5F, .prompt = used, .output = used},
+        {.temperature = 2.0F, .allowed = allowed},
+    };
+    for (SampleRow& row : rows) {
+        row.want_logprob = true;
+        row.top_logprobs = 60;
+        row.targets = used;
+        row.want_ranks = true;
+    }
+    std::vector<float> wide = random_logits(100, 1.0);
+    const std::vector<float> narrow(wide.begin(), wide.begin() + 45);
+    for (const float beyond : {50.0F, infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+        std::fill(wide.begin() + 45, wide.end(), beyond);
+        const auto expected = sample(narrow, rows);
+        std::vector<SampleRow> some = rows;
+        for (SampleRow& row : some) row.vocabulary = 45;
+        some.push_back({.vocabulary = 46, .temperature = 0.0F});  // between them, another size
+        some.insert(some.begin(), {.vocabulary = 1, .temperature = 0.0F});
+        const auto results = sample(wide, some, 1);
+        EXPECT_EQ(results.front().token, 0);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const SampleResult& result = results[i + 1];
+            EXPECT_TRUE(result.is_finite);
+            EXPECT_EQ(result.token, expected[i].token) << i;
+            EXPECT_EQ(result.ranks, expected[i].ranks);
+            ASSERT_EQ(result.top.size(), 45U);
+            for (std::size_t j = 0; j < 45; ++j) {
+                EXPECT_EQ(result.top[j].token, expected[i].top[j].token);
+                EXPECT_FLOAT_EQ(result.top[j].logprob, expected[i].top[j].logprob);
+            }
+            EXPECT_FLOAT_EQ(result.logprob, expected[i].logprob);
+        }
+    }
+}
+
 // Pins: every token of a long context is counted, and rows do not share lists.
 TEST_P(SampleTest, PenaltiesCountLongContextsOfSeveralRows) {
     SCOPED_TRACE("seed " + std::to_string(seed_));

@@ -230,6 +230,14 @@ TEST(CodecRecordsTest, ARegistrationIsReadBackAndCannotLeaveTheAdaptersRoot) {
     classifier.text = "0af3";
     EXPECT_THAT(encode_adapter(classifier), testing::EndsWith(R"("labels":3},"text":"0af3"})"));
     EXPECT_EQ(parse_adapter(encode_adapter(classifier))->text, "0af3");
+    EXPECT_EQ(parse_adapter(encode_adapter(classifier))->vocabulary, std::nullopt);
+    classifier.vocabulary = 50'000;
+    EXPECT_THAT(encode_adapter(classifier), testing::EndsWith(R"("text":"0af3","vocabulary":50000})"));
+    EXPECT_EQ(parse_adapter(encode_adapter(classifier))->vocabulary, 50'000);
+    for (const char* bad : {"0", "-1", "1.5", R"("many")"}) {
+        const std::string text_of_bad = std::string(R"({"name":"a","hash":"h","path":"p","vocabulary":)") + bad + "}";
+        EXPECT_THAT(parse_adapter(text_of_bad).error(), HasSubstr("field 'vocabulary'")) << bad;
+    }
     EXPECT_THAT(parse_adapter(R"({"name":"a","hash":"h","path":"p","head":{"task":"classify","labels":-1}})").error(),
                 HasSubstr("field 'head': field 'labels'"));
     for (const char* path : {"/etc/passwd", "../x", "a/../../x", "..", "", "a\\u0000b"}) {

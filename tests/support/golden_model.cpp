@@ -184,10 +184,13 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
     backend_.begin_step(inputs);
     const kernels::Matrix logits = model_.forward({.step = inputs, .adapters = groups}, *cache_);
     ASSERT_EQ(logits.rows, static_cast<std::int64_t>(sampled.size()));
+    const std::int64_t vocabulary = model_.config().vocabulary;
     for (std::int64_t row = 0; row < logits.rows; ++row) {
-        std::vector<float> values(static_cast<std::size_t>(logits.columns));
+        Sequence& sequence = *sampled[static_cast<std::size_t>(row)];
+        const std::int64_t own = sequence.adapter == nullptr ? vocabulary : sequence.adapter->info().vocabulary.value_or(vocabulary);
+        std::vector<float> values(static_cast<std::size_t>(own));
         backend_.read_back(std::as_writable_bytes(std::span(values)), logits.slice_rows(row, 1).data);
-        sampled[static_cast<std::size_t>(row)]->logits.push_back(std::move(values));
+        sequence.logits.push_back(std::move(values));
     }
     backend_.finish_step();
 }

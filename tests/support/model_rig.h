@@ -57,7 +57,8 @@ inline std::string told(const engine::Result& result) {
 
 inline engine::AdapterSource adapter_named(const std::string& name, const engine::ModelConfig& config) {
     const auto folder = golden_folder() / "adapters" / name;
-    return {.hash = engine::inspect_adapter(folder, config)->hash, .folder = folder};
+    const auto info = engine::inspect_adapter(folder, config);
+    return {.hash = info->hash, .folder = folder, .vocabulary = info->vocabulary};
 }
 
 }  // namespace lorry::tests

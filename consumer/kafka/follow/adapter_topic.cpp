@@ -81,14 +81,24 @@ bool AdapterTopic::take(const schema::JobRecord& record) {
     if (!is_below(parsed->path)) return complain("its path '" + parsed->path + "' leaves adapters_root; register a path relative to it");
     Name& name = names_[parsed->name];
     name.current = parsed->hash;
-    name.by_hash[parsed->hash] = {
-        .hash = parsed->hash, .path = parsed->path, .folder = {}, .head = head_of(parsed->head), .text_hash = parsed->text};
+    name.by_hash[parsed->hash] = {.hash = parsed->hash,
+                                  .path = parsed->path,
+                                  .folder = {},
+                                  .head = head_of(parsed->head),
+                                  .text_hash = parsed->text,
+                                  .vocabulary = parsed->vocabulary};
     ++counters_.registered;
     return true;
 }
 
 ModelName AdapterTopic::Adapter::in(const std::filesystem::path& place) const {
-    return {.kind = ModelName::Kind::adapter, .hash = hash, .folder = place, .refusal = {}, .text_hash = text_hash, .head = head};
+    return {.kind = ModelName::Kind::adapter,
+            .hash = hash,
+            .folder = place,
+            .refusal = {},
+            .text_hash = text_hash,
+            .head = head,
+            .vocabulary = vocabulary};
 }
 
 AdapterTopic::Adapter* AdapterTopic::find(std::string_view model) const {

@@ -57,6 +57,7 @@ private:
         std::filesystem::path folder;  // empty until the first job asks
         std::optional<AdapterHead> head;
         std::string text_hash;
+        std::optional<std::int64_t> vocabulary;
 
         ModelName in(const std::filesystem::path& place) const;
     };

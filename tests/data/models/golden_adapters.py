@@ -21,7 +21,8 @@ MLP = ["gate_proj", "up_proj", "down_proj"]
 
 # name -> (checkpoint, LoraConfig arguments, options). Options: dtype: storage; trains: the input or output embeddings are trained without modules_to_save
 # and saved by save_embedding_layers; edit: keys of adapter_config.json changed after
-# saving (the weights stay right for them); may_refuse: the words of a refusal that is as good as the golden.
+# saving (the weights stay right for them); may_refuse: the words of a refusal that is as good as the golden; rows: by how many the vocabulary
+# is resized; saves: save_embedding_layers, "auto" unless given.
 ADAPTERS = {
     "plain": ("llama-gqa-linear", {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"]}, {}),
     "rank3-attention": ("llama-gqa-linear", {"r": 3, "lora_alpha": 7, "target_modules": ATTENTION}, {}),
@@ -94,7 +95,33 @@ ADAPTERS = {
                   {"dtype": BF16}),
     "qwen2-tied-dora": ("qwen2", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["q_proj", "lm_head"]}, {"dtype": BF16}),
     "mistral-plain": ("mistral", {"r": 4, "lora_alpha": 8, "target_modules": ["k_proj", "v_proj", "down_proj"]}, {"dtype": BF16}),
+    "resized-plain": ("llama-gqa-linear", {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "v_proj"]}, {"dtype": BF16, "rows": 7}),
+    "qwen2-resized-embedding": ("qwen2", {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "embed_tokens"]}, {"dtype": BF16, "rows": 7}),
+    "qwen3-resized-tokens": (
+        "qwen3-tied-bias", {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "trainable_token_indices": [3, *range(131, 138)]},
+        {"dtype": F16, "rows": 7}),
+    "shrunk-plain": ("qwen2-window", {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "v_proj"]}, {"dtype": BF16, "rows": -11}),
+    "shrunk-lm-head": ("llama-gqa-linear", {"r": 2, "lora_alpha": 2, "target_modules": ["q_proj", "lm_head"]},
+                       {"dtype": BF16, "rows": -11, "saves": False}),
 }
+
+
+@torch.no_grad()
+def resize(model, rows, *seed):
+    """The model with so many more rows of its embedding and its head, whose values follow from the seed."""
+    vocabulary = model.config.get_text_config().vocab_size
+    model.resize_token_embeddings(vocabulary + rows, mean_resizing=False)
+    for index, layer in enumerate([model.get_input_embeddings(), model.get_output_embeddings()]):
+        if rows > 0:
+            added = layer.weight[vocabulary:]
+            normal = torch.randn(added.shape, generator=torch.Generator().manual_seed(seed_of(*seed, index)))
+            added.copy_(normal * layer.weight[:vocabulary].std() * 1.2)
+    return model
+
+
+def load_base(folder, options, *seed):
+    model = golden_checkpoints.load(folder)
+    return resize(model, options["rows"], *seed) if "rows" in options else model
 
 
 @torch.no_grad()
@@ -124,10 +151,10 @@ def ordered(value):
 def save(model, folder, checkpoint, arguments, options):
     """save_pretrained, then: the base's name instead of a path, lists sorted, patterns in the order they were given (peft sorts
     them, and their order counts), and no model card."""
-    for parameter in model.parameters():
-        if parameter.requires_grad:
+    for path, parameter in model.named_parameters():
+        if parameter.requires_grad or ("rows" in options and ("embed_tokens" in path or "lm_head" in path)):
             parameter.data = parameter.data.to(options.get("dtype", F32))
-    model.save_pretrained(folder, save_embedding_layers="trains" in options or "auto")
+    model.save_pretrained(folder, save_embedding_layers=options.get("saves", "trains" in options or "auto"))
     (folder / "README.md").unlink()
     path = folder / "adapter_config.json"
     config = {key: ordered(value) for key, value in json.loads(path.read_text()).items()}
@@ -142,7 +169,7 @@ def make(folder, checkpoints, checkpoint, arguments, options):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     config = LoraConfig(task_type="CAUSAL_LM", **arguments)
-    model = get_peft_model(golden_checkpoints.load(checkpoints / checkpoint), config)
+    model = get_peft_model(load_base(checkpoints / checkpoint, options, folder.name), config)
     if "trains" in options:  # as training scripts do that let it learn without modules_to_save
         getattr(model, f"get_{options['trains']}_embeddings")().requires_grad_(True)
     fill(model, folder.name, options.get("dtype", F32))
@@ -161,13 +188,14 @@ def check_loaded(model, folder):
 
 def write_adapter(folder, checkpoints, checkpoint, arguments, options):
     make(folder, checkpoints, checkpoint, arguments, options)
-    base = golden_checkpoints.load(checkpoints / checkpoint)
-    model = PeftModel.from_pretrained(golden_checkpoints.load(checkpoints / checkpoint), folder).float().eval()
+    base = load_base(checkpoints / checkpoint, options, "other rows")  # those of the file replace them
+    model = PeftModel.from_pretrained(load_base(checkpoints / checkpoint, options, "other rows"), folder).float().eval()
     check_loaded(model, folder)
     header = {"base": checkpoint, "vocab_size": base.config.vocab_size}
     if "may_refuse" in options:
         header["may_refuse"] = options["may_refuse"]
-    golden_cases.write_goldens(folder, model, header, PROMPT_LENGTHS, differs_from=base)
+    lengths = (5, 9) if "rows" in options else PROMPT_LENGTHS
+    golden_cases.write_goldens(folder, model, header, lengths, differs_from=base, added=max(options.get("rows", 0), 0))
 
 
 def write_all(folder, checkpoints, names):

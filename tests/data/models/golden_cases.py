@@ -56,9 +56,10 @@ def is_dynamic(model):
     return any(getattr(module, "rope_type", None) == "dynamic" for module in model.modules())
 
 
-def write_goldens(folder, model, header, lengths, count=GREEDY_TOKENS, notes=None, differs_from=None):
+def write_goldens(folder, model, header, lengths, count=GREEDY_TOKENS, notes=None, differs_from=None, added=0):
     """header: what goldens.json says beside the cases. differs_from: a base model whose tokens and logits must not be the
-    adapter's, else the golden would prove nothing about the adapter."""
+    adapter's, else the golden would prove nothing about the adapter. added: how many of the last tokens were added to the
+    vocabulary; some must be in each prompt and be drawn."""
     model.eval()
     precise = copy.deepcopy(model).double()
     vocab = header["vocab_size"]
@@ -67,7 +68,11 @@ def write_goldens(folder, model, header, lengths, count=GREEDY_TOKENS, notes=Non
         for attempt in range(400):
             generator = random.Random(seed_of(folder.name, length, attempt))
             prompt = [generator.randrange(vocab) for _ in range(length)]
+            if added > 0 and max(prompt) < vocab - added:
+                continue
             prompt_logits, steps, tokens = generate(model, prompt, count)
+            if added > 0 and max(tokens) < vocab - added:
+                continue
             if gap_min(steps) > GAP_MIN and len(set(tokens)) >= DISTINCT_MIN:
                 break
         else:

@@ -20,6 +20,7 @@ from golden_weights import SQRT3
 LENGTHS = (2, 9, 23)
 
 # name -> (checkpoint, class that the adapter was trained on, labels, LoraConfig arguments). llama-mha is a generator, in checkpoints/.
+# rows, which is no argument: by how many the vocabulary is resized.
 ADAPTERS = {
     "bert-embed": (
         "bert", "BertModel", None, {"task_type": "FEATURE_EXTRACTION", "r": 4, "lora_alpha": 8, "target_modules": ["query", "value"]}),
@@ -72,6 +73,10 @@ ADAPTERS = {
         "distilbert", "DistilBertForSequenceClassification", 2,
         {"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 4, "target_modules": ["v_lin"],
          "modules_to_save": ["word_embeddings", "pre_classifier", "classifier"]}),
+    "bert-resized-embeddings": (
+        "bert", "BertForSequenceClassification", 3,
+        {"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 4, "target_modules": ["query"], "modules_to_save": ["word_embeddings", "classifier"],
+         "rows": 6}),
     "deberta-dora": (
         "deberta-v3", "DebertaV2ForSequenceClassification", 2,
         {"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 4, "use_dora": True, "target_modules": ["query_proj", "key_proj"],
@@ -94,7 +99,7 @@ ADAPTERS = {
 }
 
 
-def load_base(models, checkpoint, class_name, labels):
+def load_base(models, checkpoint, class_name, labels, rows):
     """The base as a fine-tuning script loads it: with the adapter's count of labels. Returns it with the names that were not in the
     checkpoint."""
     keys = {} if labels is None else {"num_labels": labels, "ignore_mismatched_sizes": True}
@@ -105,6 +110,8 @@ def load_base(models, checkpoint, class_name, labels):
         with tempfile.TemporaryDirectory() as temporary:
             golden_encoders.materialize(generator if generator.exists() else models / "encoders" / checkpoint, Path(temporary))
             model, info = golden_encoders.load(temporary, class_name, **keys)
+    if rows != 0:
+        model.resize_token_embeddings(model.config.vocab_size + rows, mean_resizing=False)
     return model, set(info["missing_keys"]) | {entry[0] for entry in info["mismatched_keys"]}
 
 
@@ -136,14 +143,15 @@ def make_tensors(folder, model, checkpoint, arguments):
 
 def write_adapter(folder, models, checkpoint, class_name, labels, arguments):
     golden_encoders.make_folder(folder)
-    base, fresh = load_base(models, checkpoint, class_name, labels)
+    rows = arguments.pop("rows", 0)
+    base, fresh = load_base(models, checkpoint, class_name, labels, rows)
     names = make_tensors(folder, get_peft_model(base, LoraConfig(**arguments)), checkpoint, arguments)
     missing = {name for name in fresh if f"base_model.model.{name}" not in names}
     assert not missing, f"{folder.name}: neither in the base nor in the adapter: {missing}"
     with tempfile.TemporaryDirectory() as temporary:
         shutil.copy(folder / "adapter_config.json", temporary)
         golden_weights.write_safetensors(folder, Path(temporary) / "adapter_model.safetensors")
-        model = PeftModel.from_pretrained(load_base(models, checkpoint, class_name, labels)[0], temporary).eval()
+        model = PeftModel.from_pretrained(load_base(models, checkpoint, class_name, labels, rows)[0], temporary).eval()
         golden_adapters.check_loaded(model, Path(temporary))
     header = {"base": checkpoint, "architecture": class_name, "vocab_size": base.config.vocab_size}
     if labels is not None:

@@ -214,6 +214,16 @@ ADAPTERS = {
          "exclude_modules": ["layers.0.attention.dense"], "alpha_pattern": {"query_key_value": 5}}),
 }
 
+# By how many rows the vocabulary is resized. All rows of the embedding and the head are the adapter's own.
+RESIZED_ADAPTERS = {
+    "gemma-resized-both": ("gemma", 5, {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}),
+    "phi3-resized-both": ("phi3", 5, {"r": 2, "lora_alpha": 3, "target_modules": ["o_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}),
+    "olmo2-resized-embedding": ("olmo2", 5, {"r": 2, "lora_alpha": 3, "target_modules": ["v_proj", "embed_tokens", "lm_head"]}),
+    "granite-resized-embedding": ("granite", -9, {"r": 2, "lora_alpha": 3, "target_modules": ["v_proj", "embed_tokens"]}),
+    "smollm3-resized-embedding": (
+        "smollm3", -9, {"r": 2, "lora_alpha": 3, "target_modules": ["v_proj"], "modules_to_save": ["embed_tokens"]}),
+}
+
 # As versions before transformers 5 wrote them, with a pair of tensors for each expert's modules; peft converts them.
 OLD_ADAPTERS = {
     "mixtral-experts": ("mixtral", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "w1", "w2", "w3"]}),
@@ -270,7 +280,7 @@ def write_checkpoint(folder, class_name, config, options):
     golden_cases.write_goldens(folder, model, header, options.get("lengths", LENGTHS))
 
 
-def write_adapter(folder, checkpoint, load_base, arguments):
+def write_adapter(folder, checkpoint, load_base, arguments, added=0):
     golden_encoders.make_folder(folder)
     config = {"task_type": "CAUSAL_LM", **arguments}
     golden_encoder_adapters.make_tensors(folder, get_peft_model(load_base(), LoraConfig(**config)), checkpoint, arguments)
@@ -281,7 +291,7 @@ def write_adapter(folder, checkpoint, load_base, arguments):
         golden_adapters.check_loaded(model, Path(temporary))
     base = load_base()
     header = {"base": checkpoint, "vocab_size": base.config.get_text_config().vocab_size}
-    golden_cases.write_goldens(folder, model, header, ADAPTER_LENGTHS, differs_from=base)
+    golden_cases.write_goldens(folder, model, header, ADAPTER_LENGTHS, differs_from=base, added=added)
 
 
 def write_old_adapter(folder, checkpoints, checkpoint, arguments):
@@ -319,6 +329,12 @@ def write_all(models, names):
         if not names or name in names:
             write_adapter(models / "adapters" / name, checkpoint, lambda: load(models / "checkpoints" / checkpoint, CHECKPOINTS[checkpoint][0]),
                           json.loads(json.dumps(arguments)))  # fmt: skip
+    for name, (checkpoint, rows, arguments) in RESIZED_ADAPTERS.items():
+        if not names or name in names:
+            write_adapter(
+                models / "adapters" / name, checkpoint,
+                lambda: golden_adapters.resize(load(models / "checkpoints" / checkpoint, CHECKPOINTS[checkpoint][0]), rows, "other rows"),
+                json.loads(json.dumps(arguments)), added=max(rows, 0))  # fmt: skip
     for name, (checkpoint, arguments) in OLD_ADAPTERS.items():
         if not names or name in names:
             write_old_adapter(models / "adapters" / name, models / "checkpoints", checkpoint, arguments)

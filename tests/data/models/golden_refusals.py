@@ -37,7 +37,7 @@ CONFIG_EDITS = {
     "alora": ({"alora_invocation_tokens": [5, 6]}, ["alora_invocation_tokens"]),
     "target-parameters": ({"target_parameters": ["mlp.experts.gate_up_proj"]}, ["target_parameters"]),
     "tokens-twice": ({"trainable_token_indices": [3, 3]}, ["trainable_token_indices", "different token ids"]),
-    "tokens-beyond": ({"trainable_token_indices": [130, 131]}, ["trainable_token_indices", "131", "131 tokens", "merge_and_unload"]),
+    "tokens-beyond": ({"trainable_token_indices": [130, 131]}, ["trainable_token_indices", "131", "131 tokens", "save_embedding_layers"]),
     "tokens-elsewhere": ({"trainable_token_indices": {"q_proj": [3]}}, ["trainable_token_indices", "q_proj"]),
     "tokens-of-target": (
         {"trainable_token_indices": [3], "target_modules": ["q_proj", "embed_tokens"]}, ["trainable_token_indices", "embed_tokens", "target_modules"]),

@@ -27,12 +27,14 @@ using tests::Golden;
 using tests::Sequence;
 using tests::StepDriver;
 
-std::filesystem::path adapter_folder(const std::string& name) { return tests::golden_folder() / "adapters" / name; }
-// Of a checkpoint in full precision or a quantized one.
-std::filesystem::path checkpoint_folder(const std::string& name) {
-    const auto folder = tests::golden_folder() / "checkpoints" / name;
-    return std::filesystem::exists(folder) ? folder : tests::golden_folder() / "quantized" / name;
+// The one that exists of such folders.
+std::filesystem::path folder_among(std::initializer_list<const char*> kinds, const std::string& name) {
+    const auto folder_of = [&](const char* kind) { return tests::golden_folder() / kind / name; };
+    const auto found = std::ranges::find_if(kinds, [&](const char* kind) { return std::filesystem::exists(folder_of(kind)); });
+    return folder_of(found == kinds.end() ? *kinds.begin() : *found);
 }
+std::filesystem::path adapter_folder(const std::string& name) { return folder_among({"adapters", "encoder_adapters"}, name); }
+std::filesystem::path checkpoint_folder(const std::string& name) { return folder_among({"checkpoints", "quantized", "encoders"}, name); }
 
 std::string all_words(const std::string& message, const std::vector<std::string>& words) {
     for (const std::string& word : words) {
@@ -95,6 +97,8 @@ TEST_P(GoldenAdapter, IsInspectedAsItIsLoaded) {
     EXPECT_EQ(info->bytes, (*adapter)->info().bytes);
     EXPECT_EQ(info->rank_max, (*adapter)->info().rank_max);
     EXPECT_EQ(info->targets, (*adapter)->info().targets);
+    EXPECT_EQ(info->vocabulary, (*adapter)->info().vocabulary);
+    EXPECT_EQ(info->vocabulary.value_or(base.model->config().vocabulary), golden.vocabulary);
 }
 
 // Pins: packing uses exactly the bytes that were measured for the slot, and an adapter in a slot computes the same.
@@ -185,7 +189,7 @@ std::string adapter_test_name(const testing::TestParamInfo<std::string>& paramet
 }
 bool changes_embedding(const std::string& name) {
     return name.ends_with("-embedding") || name.ends_with("-tokens") || name.ends_with("-tied-trained") || name.ends_with("-both") ||
-           name == "embedding";
+           name == "embedding" || name == "resized-plain";
 }
 std::vector<std::string> adapters_of_dense(bool with_embedding) {
     std::vector<std::string> names = tests::adapter_names(tests::BaseKind::dense);
@@ -324,7 +328,7 @@ TEST(Adapter, ACopyOfTheBasesHeadBesideItsUpdateAndOneOfTwoThatAreTiedAreAccepte
 
 TEST(Adapter, ChangesOfTheEmbeddingAreRefusedOnAGpu) {
     const auto backend = tests::make_backend(kernels::Format::bfloat16, kernels::Quantization::fp8);
-    for (const std::string name : {"embedding", "smollm3-tokens", "phi3-saved-embedding", "trained-embedding"}) {
+    for (const std::string name : {"embedding", "smollm3-tokens", "phi3-saved-embedding", "trained-embedding", "resized-plain"}) {
         const tests::GoldenFolder base(checkpoint_folder(tests::read_golden(adapter_folder(name)).base));
         const auto model = engine::Model::load(base.path(), *backend, StepDriver::rows_max, StepDriver::rows_max);
         const auto adapter = tests::load_adapter(tests::GoldenFolder(adapter_folder(name)).path(), *model, *backend);
@@ -334,25 +338,133 @@ TEST(Adapter, ChangesOfTheEmbeddingAreRefusedOnAGpu) {
     }
 }
 
-// Pins: tokens were added and the embedding was resized before the training, which PEFT stores in full.
-TEST(Adapter, AResizedVocabularyIsRefusedWithWhatToDo) {
+// A copy of a golden adapter's folder.
+class AdapterCopy {
+public:
+    explicit AdapterCopy(const std::string& name) {
+        const tests::GoldenFolder golden(adapter_folder(name));
+        std::filesystem::copy(golden.path(), folder_.path(), std::filesystem::copy_options::recursive);
+    }
+    const std::filesystem::path& path() const { return folder_.path(); }
+    void add(const engine::Tensor& tensor, const std::string& name, std::span<const std::byte> bytes) const {
+        add_tensor(folder_ / "adapter_model.safetensors", tensor, "base_model.model." + name, bytes);
+    }
+    // A tensor like this one with other rows, all zeros.
+    void add_zeros(engine::Tensor like, std::int64_t rows, const std::string& name) const {
+        const std::size_t row_bytes = like.bytes.size() / static_cast<std::size_t>(like.shape[0]);
+        like.shape[0] = rows;
+        add(like, name, std::vector<std::byte>(static_cast<std::size_t>(rows) * row_bytes));
+    }
+    void set(const std::string& key, schema::Json value) const {
+        schema::Json config = schema::Json::parse(tests::read_whole(folder_ / "adapter_config.json")).value();
+        config.set(key, std::move(value));
+        tests::write_text(folder_ / "adapter_config.json", config.dump());
+    }
+    // Why it is refused, also by an inspection; empty: it is not.
+    std::string refusal(const LoadedModel& base) const {
+        const auto adapter = tests::load_adapter(path(), *base.model, *base.backend);
+        const auto info = engine::inspect_adapter(path(), base.model->config());
+        EXPECT_EQ(info ? "" : info.error(), adapter ? "" : adapter.error().reason);
+        return adapter ? "" : adapter.error().reason;
+    }
+
+private:
+    tests::TempFolder folder_;
+};
+
+const engine::Tensor& base_tensor(const LoadedModel& base, const std::string& name) {
+    return *base.model->checkpoint().find(name, base.model->layout().prefix);
+}
+
+// Pins: of added tokens the base has no rows, so that answers would be made of nothing.
+TEST(Adapter, TokensWithoutRowsInBothTheEmbeddingAndTheHeadAreRefused) {
     const LoadedModel base("llama-gqa-linear");
-    for (const std::string path : {"model.embed_tokens", "lm_head"}) {
-        SCOPED_TRACE(path);
-        engine::Tensor grown = *base.model->checkpoint().find(path + ".weight", base.model->layout().prefix);
-        const std::size_t row_bytes = grown.bytes.size() / static_cast<std::size_t>(grown.shape[0]);
-        grown.shape[0] += 2;
-        const std::vector<std::byte> bytes(grown.bytes.size() + 2 * row_bytes);
-        const tests::TempFolder folder;
-        std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::recursive);
-        add_tensor(folder / "adapter_model.safetensors", grown, "base_model.model." + path + ".weight", bytes);
-        const auto adapter = tests::load_adapter(folder.path(), *base.model, *base.backend);
-        ASSERT_FALSE(adapter.has_value());
-        EXPECT_THAT(adapter.error().reason, testing::HasSubstr(path + ".weight has shape [133, 60]"));
-        EXPECT_THAT(adapter.error().reason, testing::HasSubstr("an adapter cannot resize the vocabulary: merge it"));
-        const auto info = engine::inspect_adapter(folder.path(), base.model->config());
-        ASSERT_FALSE(info.has_value());
-        EXPECT_EQ(info.error(), adapter.error().reason);
+    const std::string embedding = "model.embed_tokens.weight";
+    const std::string head = "lm_head.weight";
+    for (const auto& [there, lacking] : {std::pair(embedding, "lm_head"), std::pair(head, "model.embed_tokens")}) {
+        const AdapterCopy one("plain");
+        one.add_zeros(base_tensor(base, there), 133, there);
+        EXPECT_EQ(one.refusal(base),
+                  fmt::format("adapter_model.safetensors: the adapter has 133 tokens and this model 131, but there is no "
+                              "tensor of {} with rows for all of them; if tokens were added, save the embedding and the "
+                              "head with the adapter (save_pretrained with save_embedding_layers=True), or merge it into "
+                              "the base model (merge_and_unload)",
+                              lacking));
+    }
+    const AdapterCopy unlike("plain");
+    unlike.add_zeros(base_tensor(base, embedding), 133, embedding);
+    unlike.add_zeros(base_tensor(base, head), 134, head);
+    EXPECT_THAT(unlike.refusal(base), testing::AllOf(testing::HasSubstr("lm_head.weight has shape [134, 60]"),
+                                                     testing::HasSubstr("as another tensor has 133 tokens")));
+    const AdapterCopy large("plain");
+    large.add_zeros(base_tensor(base, embedding), 131 + (1 << 16) + 1, embedding);
+    EXPECT_THAT(large.refusal(base), testing::HasSubstr("the adapter has 65668 tokens and this model 131; supported are 1 to 65667"));
+}
+
+TEST(Adapter, FewerTokensThanTheBaseNeedNoRows) {
+    const LoadedModel base("llama-gqa-linear");
+    const AdapterCopy cut("plain");
+    cut.add_zeros(base_tensor(base, "lm_head.weight"), 100, "lm_head.weight");
+    EXPECT_EQ(cut.refusal(base), "");
+    EXPECT_EQ(engine::inspect_adapter(cut.path(), base.model->config())->vocabulary, 100);
+    EXPECT_EQ(engine::inspect_adapter(adapter_folder("plain"), base.model->config())->vocabulary, std::nullopt);
+}
+
+TEST(Adapter, WhatCannotBeResizedIsRefused) {
+    const LoadedModel base("llama-gqa-linear");
+    const engine::Tensor& vector = base_tensor(base, "model.norm.weight");
+    const auto with = [&](const char* key, const char* name) {
+        const AdapterCopy copy("shrunk-lm-head");
+        copy.set(key, true);
+        for (const int layer : {0, 1}) copy.add_zeros(vector, 72, fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, name));
+        copy.add_zeros(vector, 120, fmt::format("lm_head.{}", name));
+        return copy.refusal(base);
+    };
+    EXPECT_THAT(with("use_dora", "lora_magnitude_vector"), testing::HasSubstr("not supported for use_dora of the embedding or the head"));
+    EXPECT_THAT(with("lora_bias", "lora_B.bias"), testing::HasSubstr("not supported for lora_bias of the head: merge it"));
+    const LoadedModel masked("bert-mlm");
+    const AdapterCopy copy("bert-embed");
+    copy.set("target_modules", schema::Json::array({"word_embeddings"}));
+    copy.set("r", 1);
+    tests::write_text(copy.path() / "adapter_model.safetensors", std::string("\2\0\0\0\0\0\0\0{}", 10));
+    engine::Tensor rows = base_tensor(masked, "bert.embeddings.word_embeddings.weight");
+    const std::vector<std::byte> zeros(50 * sizeof(float));
+    for (const auto& [name, shape] : {std::pair("A", std::vector<std::int64_t>{1, 50}), std::pair("B", std::vector<std::int64_t>{24, 1})}) {
+        rows.shape = shape;
+        const std::size_t bytes = static_cast<std::size_t>(shape[0] * shape[1]) * sizeof(float);
+        copy.add(rows, fmt::format("bert.embeddings.word_embeddings.lora_embedding_{}", name), std::span(zeros).first(bytes));
+    }
+    EXPECT_THAT(copy.refusal(masked), testing::HasSubstr("the adapter has 50 tokens and this model 53, which is not supported for models "
+                                                         "whose head has a bias"));
+}
+
+// Pins: a table of 128,000 tokens takes half a gigabyte, and only some of its rows were added.
+TEST(Adapter, OfACopyWithAddedTokensOnlyTheseTakeMemory) {
+    const LoadedModel base("llama-gqa-linear");
+    const auto bytes = [&](const std::string& name) {
+        return engine::AdapterFiles::read(adapter_folder(name), "", *base.model).value()->slot_bytes(*base.backend);
+    };
+    const std::size_t table = 131 * 60 * sizeof(float);
+    EXPECT_LT(bytes("resized-plain"), table);
+    EXPECT_GT(bytes("trained-embedding"), table);
+}
+
+// Pins: newer versions of PEFT store saved modules of a resized model three times.
+TEST(Adapter, TensorsThatPeftStoresTwiceAreOne) {
+    const LoadedModel base("llama-gqa-linear");
+    const engine::Tensor& head = base_tensor(base, "lm_head.weight");
+    for (const bool is_equal : {true, false}) {
+        const AdapterCopy twice("plain");
+        twice.set("modules_to_save", schema::Json::array({"lm_head"}));
+        std::vector<std::byte> bytes(head.bytes.begin(), head.bytes.end());
+        twice.add(head, "lm_head.weight", bytes);
+        twice.add_zeros(head, 131, "lm_head.original_module.weight");
+        if (!is_equal) bytes[100] ^= std::byte{1};
+        twice.add(head, "lm_head.modules_to_save.weight", bytes);
+        const auto adapter = tests::load_adapter(twice.path(), *base.model, *base.backend);
+        EXPECT_EQ(adapter.has_value(), is_equal);
+        if (is_equal) continue;
+        EXPECT_THAT(adapter.error().reason, testing::HasSubstr("differ, although they are one in PEFT"));
     }
 }
 

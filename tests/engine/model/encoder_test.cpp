@@ -229,8 +229,12 @@ TEST_P(GoldenEncoderAdapter, GivesTheSameBitsAloneAndBesideTheBase) {
     const auto adapter = tests::load_adapter(weights_.path(), base_.model(), *backend_);
     ASSERT_TRUE(adapter) << adapter.error().reason;
     auto wanted = all_of(golden_, {.task = task_of(golden_.architecture), .adapter = adapter->get()});
+    TextGolden known = golden_;  // without the tokens that only the adapter has
+    for (TextCase& one : known.cases) {
+        for (kernels::TokenId& token : one.tokens) token = static_cast<kernels::TokenId>(token % base_.model().config().vocabulary);
+    }
     if (base_.model().config().embedder) {
-        const auto of_base = all_of(golden_, {.task = PoolingTask::embed});
+        const auto of_base = all_of(known, {.task = PoolingTask::embed});
         wanted.insert(wanted.begin() + 1, of_base.begin(), of_base.end());
     }
     const auto packed = tests::pool_texts(base_.model(), *backend_, wanted);

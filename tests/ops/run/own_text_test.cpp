@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tests/ops/run/fixture.h"
+#include "tests/support/golden_model.h"
 
 namespace lorry::ops {
 namespace {
@@ -115,6 +116,42 @@ TEST_F(OwnTexts, MakeChatsOfABaseWithoutATemplate) {
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
     const ProgramResult table = run_program_of(table_command({"--adapter", "chats", "--max-tokens", "2"}));
     EXPECT_EQ(table.exit_code, 0) << table.err;
+}
+
+// Pins: an adapter whose model was resized for tokens that were added, from its folder to its answers, beside the base and others.
+TEST_F(OwnTexts, HaveTokensThatWereAddedToTheModel) {
+    const auto folder = tiny.adapters / "resized";
+    const auto golden_folder = tests::golden_folder() / "adapters" / "resized-plain";
+    std::filesystem::create_directories(folder);
+    for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
+        std::filesystem::copy_file(golden_folder / file, folder / file);
+    std::string words = read_whole(tiny.model / "tokenizer.json");
+    std::string more;
+    for (int token = 131; token < 138; ++token) more += fmt::format(",\"w{0}\":{0}", token);
+    words.insert(words.find('}', words.find("\"w130\"")), more);
+    write_text(folder / "tokenizer.json", words);
+
+    const auto texts_of = [](std::span<const kernels::TokenId> tokens) {
+        std::string text;
+        for (const kernels::TokenId token : tokens) text += fmt::format("{}w{}", text.empty() ? "" : " ", token);
+        return text;
+    };
+    const tests::Golden golden = tests::read_golden(golden_folder);
+    const tests::GoldenCase& first = golden.cases.front();
+    write_text(tiny.folder / "in.jsonl", line("resized", "completions", fmt::format(R"("prompt":"{}")", texts_of(first.prompt)),
+                                              R"(,"temperature":0,"max_tokens":64,"ignore_eos":true)") +
+                                             line("plain", "completions", R"("prompt":"w130 w5")", R"(,"temperature":2,"max_tokens":64)") +
+                                             line("base", "completions", R"("prompt":"w131")", R"(,"max_tokens":2)"));
+    const ProgramResult result = run();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto results = results_in(out());
+    EXPECT_EQ(text_of(choice_of(results, "resized completions")), " " + texts_of(first.greedy));
+
+    const ProgramResult checked = run_program_of({LORRY_PROGRAM, "check-model", tiny.model.string(), "--adapters", tiny.adapters.string()});
+    EXPECT_THAT(checked.out, HasSubstr("note: resized has 138 tokens, 7 more than the base\n"));
+    const ProgramResult json =
+        run_program_of({LORRY_PROGRAM, "check-model", tiny.model.string(), "--adapters", tiny.adapters.string(), "--json"});
+    EXPECT_THAT(json.out, HasSubstr(R"("vocabulary":138)"));
 }
 
 TEST_F(OwnTexts, AreShownByCheckModelOrRefused) {

@@ -62,13 +62,17 @@ TEST_F(AdapterTopicTest, KnowsTheLatestRegistrationAndPinnedOlderOnes) {
     EXPECT_EQ(directory.counters().registered, 2U);
 }
 
-TEST_F(AdapterTopicTest, SaysWhichTextAnAdapterHas) {
-    register_adapters(config, topics.adapters(), {{.name = "chats", .hash = "cccc", .path = "inside", .base = "small", .text = "0af3"}});
+TEST_F(AdapterTopicTest, SaysWhichTextAndHowManyTokensAnAdapterHas) {
+    register_adapters(config, topics.adapters(),
+                      {{.name = "chats", .hash = "cccc", .path = "inside", .base = "small", .text = "0af3", .vocabulary = 500}});
     add("tags", "aaaa", "inside/old");
     AdapterTopic directory(config, options());
     directory.wait_until_read(Clock::now() + 15s);
     for (int i = 0; i < 2; ++i) EXPECT_EQ(directory.resolve("chats", Clock::now()).text_hash, "0af3") << "asked " << i + 1 << " times";
+    EXPECT_EQ(directory.resolve("chats", Clock::now()).vocabulary, 500);
+    EXPECT_EQ(directory.resolve("chats", Clock::now()).text_key(), "0af3/500");
     EXPECT_EQ(directory.resolve("tags", Clock::now()).text_hash, "");
+    EXPECT_EQ(directory.resolve("tags", Clock::now()).text_key(), "");
 }
 
 // A job may arrive before its adapter's registration: it waits for a while, and only then is the name unknown.
