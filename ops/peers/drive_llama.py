@@ -38,8 +38,8 @@ class Llama:
             f"built with -march=native, {WEIGHTS[options.precision]} weights, f16 KV cache; new prompts together in "
             "batches of 2,048 tokens, then one token of every sequence a step; a KV stream for each sequence (unified, every token would "
             "look at all of them); what all prompts share is computed once and copied (llama_memory_seq_cp)"
-            + (f"; {options.structures} of llama-cpp-python's converter, with the bounds of integers; a grammar looks at all tokens if it "
-               "refuses the likeliest" if options.structures else "")
+            + (f"; {options.structures} of llama-cpp-python's converter, with the bounds of integers and without control characters; a "
+               "grammar looks at all tokens if it refuses the likeliest" if options.structures else "")
         )
 
     def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> list[np.ndarray]:

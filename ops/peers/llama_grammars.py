@@ -5,14 +5,18 @@ import json
 
 import llama_cpp
 import numpy as np
-from llama_cpp.llama_grammar import SchemaConverter
+from llama_cpp.llama_grammar import PRIMITIVE_RULES, BuiltinRule, SchemaConverter
 
 CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # as llama_token_data
 
 
+# As llama.cpp's own converter in C++ has it: strings of JSON have no control characters.
+CHAR = BuiltinRule(r'[^"\\\x7F\x00-\x1F] | [\\] (["\\bfnrt] | "u" [0-9a-fA-F]{4})', [])
+
+
 class BoundedConverter(SchemaConverter):
-    """llama-cpp-python's converter of schemas to GBNF, which would leave out the bounds of integers. Its only white space is one space at
-    most after each token of JSON."""
+    """llama-cpp-python's converter of schemas to GBNF, which would leave out the bounds of integers and let control characters into
+    strings. Its only white space is one space at most after each token of JSON."""
 
     def visit(self, schema: dict, name: str) -> str:
         if schema.get("type") != "integer":
@@ -31,6 +35,7 @@ def integers(least: int, most: int) -> str:
 
 
 def grammar_of(schema: str) -> str:
+    PRIMITIVE_RULES["char"] = CHAR
     converter = BoundedConverter(prop_order={}, allow_fetch=False, dotall=False, raw_pattern=False)
     converter.visit(json.loads(schema), "")
     return converter.format_grammar()
