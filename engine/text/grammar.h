@@ -60,7 +60,7 @@ public:
     // Measured.
     struct Size {
         std::size_t bytes = 0;
-        std::size_t answer_bytes = 0;  // of each answer as it begins
+        std::size_t answer_bytes = 0;  // of each answer that has begun to draw
     };
     Size size() const;
 

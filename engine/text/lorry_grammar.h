@@ -43,7 +43,7 @@ void lorry_grammar_compiler_free(lorry_grammar_compiler* compiler);
 /* The error says what is wrong with the structure: its syntax, a keyword that is not supported, or that it is too complex. */
 lorry_text_status lorry_grammar_compile(const lorry_grammar_compiler* compiler, lorry_grammar_structure structure, lorry_grammar** out,
                                         lorry_text_sink error);
-/* Measured: what the grammar takes of memory, and what an answer takes as it begins. */
+/* Measured: what the grammar takes of memory, and what an answer takes as it begins to draw. */
 typedef struct {
     size_t bytes;
     size_t answer_bytes;

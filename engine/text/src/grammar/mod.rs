@@ -12,12 +12,12 @@ mod warm;
 use std::sync::{Arc, Mutex};
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
-use llguidance::earley::{BiasComputer, SlicedBiasComputer};
 use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory, TokenParser};
 use serde_json::{json, Value};
 
 use self::schema::Size;
+use self::warm::Sampler;
 use crate::memory::measured;
 use crate::tokenizer::{Decoding, Tokenizer};
 
@@ -82,22 +82,19 @@ pub enum CompileError {
 /// Compiles grammars for one tokenizer. Any number of threads may share it.
 pub struct Compiler {
     factory: ParserFactory,
-    /// Computes masks of a sample of the tokens.
-    sampling: Arc<dyn BiasComputer>,
+    sampler: Arc<Sampler>,
     specials: Vec<String>,
 }
 
 impl Compiler {
     /// `vocabulary`: of the model, which draws no other tokens. `end_tokens`: those that end an answer; at least one.
     pub fn new(tokenizer: &Arc<Tokenizer>, vocabulary: usize, end_tokens: &[u32]) -> Result<Self, String> {
-        let environment = Environment::new(tokenizer, vocabulary, end_tokens)?;
-        let sample: TokEnv = Arc::new(environment.sample());
-        let sampling = SlicedBiasComputer::new(&sample, &SlicedBiasComputer::general_slices()).map_err(|error| error.to_string())?;
-        let environment: TokEnv = Arc::new(environment);
+        let environment: TokEnv = Arc::new(Environment::new(tokenizer, vocabulary, end_tokens)?);
+        let sampler = Sampler::new(&environment, |trie| Arc::new(Environment { tokenizer: Arc::clone(tokenizer), trie }))?;
         let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
         factory.quiet();
         *factory.limits_mut() = limits();
-        Ok(Compiler { factory, sampling: Arc::new(sampling), specials: tokenizer.specials() })
+        Ok(Compiler { factory, sampler: Arc::new(sampler), specials: tokenizer.specials() })
     }
 
     pub fn compile(&self, structure: &Structure, style: Style) -> Result<Grammar, CompileError> {
@@ -124,7 +121,7 @@ impl Compiler {
             let (megabytes, most) = (bytes >> 20, GRAMMAR_BYTES_MAX >> 20);
             return Err(format!("it is too large: compiled, it takes {megabytes} MiB of memory; supported are up to {most}"));
         }
-        Ok(warm::warmed(&cold, &self.sampling).map_or((cold, false), |warm| (warm, true)))
+        Ok(warm::warmed(&cold, &self.sampler).map_or((cold, false), |warm| (warm, true)))
     }
 
     fn cold_start_of(&self, structure: &Structure, style: Style) -> Result<TokenParser, String> {
@@ -231,7 +228,7 @@ fn prepared(schema: Value, style: Style, size: &mut Size) -> Result<Value, Strin
 pub struct Grammar {
     start: Mutex<Matcher>,
     is_warm: bool,
-    /// Measured: of the grammar, and of an answer as it begins.
+    /// Measured: of the grammar, and of an answer as it begins to draw.
     pub bytes: usize,
     pub answer_bytes: usize,
 }
@@ -307,11 +304,6 @@ impl Environment {
         let words: Vec<Vec<u8>> = (0..size).map(|id| word_of(tokenizer, id, end_tokens.contains(&id))).collect();
         let trie = TokTrie::from(&TokRxInfo::new(size, end), &words).with_eos_tokens(&end_tokens);
         Ok(Environment { tokenizer: Arc::clone(tokenizer), trie })
-    }
-
-    /// With fewer tokens.
-    fn sample(&self) -> Self {
-        Environment { tokenizer: Arc::clone(&self.tokenizer), trie: self.trie.filter(&warm::sample_of(&self.trie)) }
     }
 }
 

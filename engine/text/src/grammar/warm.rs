@@ -8,8 +8,8 @@ use std::hash::{Hash, Hasher};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use llguidance::earley::BiasComputer;
-use llguidance::toktrie::{SimpleVob, TokTrie, TokenId};
+use llguidance::earley::{BiasComputer, ParserRecognizer, SlicedBiasComputer};
+use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId};
 use llguidance::TokenParser;
 
 /// The most states that answers begin with. Their own bound is so much higher, so that no answer reaches it sooner.
@@ -31,22 +31,51 @@ const BYTES_FIRST: u8 = b'"';
 /// Of the tokens for which the masks of made-up answers are computed: a large vocabulary takes longer and needs hardly any other states.
 const TOKENS_MAX: usize = 4_096;
 
-/// Each token of one byte, and of the others as many as may be.
-pub fn sample_of(trie: &TokTrie) -> SimpleVob {
-    let every = trie.vocab_size().div_ceil(TOKENS_MAX);
-    let mut sample = trie.alloc_token_set();
-    for token in (0..trie.vocab_size() as TokenId).filter(|&token| token as usize % every == 0 || trie.token_len(token) == 1) {
-        sample.allow_token(token);
+/// Computes masks that have tokens of a sample only.
+pub struct Sampler {
+    whole: TokEnv,
+    sample: SlicedBiasComputer,
+    /// Of the sample's tokens in the whole vocabulary.
+    tokens: Vec<TokenId>,
+}
+
+impl Sampler {
+    /// `environment_of`: makes the environment of the sample's vocabulary. The last of its words is none, and stands for an end.
+    pub fn new(whole: &TokEnv, environment_of: impl FnOnce(TokTrie) -> TokEnv) -> Result<Self, String> {
+        let trie = whole.tok_trie();
+        let every = trie.vocab_size().div_ceil(TOKENS_MAX);
+        let is_chosen = |token: TokenId| token as usize % every == 0 || trie.token_len(token) == 1;
+        let tokens: Vec<TokenId> = (0..trie.vocab_size() as TokenId).filter(|&token| is_chosen(token)).collect();
+        let mut words: Vec<Vec<u8>> = tokens.iter().map(|&token| trie.token(token).to_vec()).collect();
+        words.push(Vec::new());
+        let environment = environment_of(TokTrie::from(&TokRxInfo::new(words.len() as u32, tokens.len() as TokenId), &words));
+        let sample = SlicedBiasComputer::new(&environment, &SlicedBiasComputer::general_slices()).map_err(|error| error.to_string())?;
+        Ok(Sampler { whole: whole.clone(), sample, tokens })
     }
-    sample
+}
+
+impl BiasComputer for Sampler {
+    fn compute_bias(&self, recognizer: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
+        let mut mask = self.whole.tok_trie().alloc_token_set();
+        for index in self.sample.compute_bias(recognizer, start).iter() {
+            if let Some(&token) = self.tokens.get(index as usize) {
+                mask.allow_token(token);
+            }
+        }
+        mask
+    }
+
+    fn trie(&self) -> &TokTrie {
+        self.whole.tok_trie()
+    }
 }
 
 /// `cold` with more states. None if its first states are too many, or too complex. Its clones may share the states for the forced tokens
-/// with which an answer begins, which need no others. `masks`: of a sample of the tokens.
-pub fn warmed(cold: &TokenParser, masks: &Arc<dyn BiasComputer>) -> Option<TokenParser> {
+/// with which an answer begins, which need no others.
+pub fn warmed(cold: &TokenParser, sampler: &Arc<Sampler>) -> Option<TokenParser> {
     let warm = catch_unwind(AssertUnwindSafe(|| {
         let start = cold.deep_clone();
-        let mut walks = Walks::new(&start, masks);
+        let mut walks = Walks::new(&start, sampler);
         loop {
             let before = walks.states();
             walks.walk();
@@ -64,7 +93,7 @@ pub fn warmed(cold: &TokenParser, masks: &Arc<dyn BiasComputer>) -> Option<Token
 /// Made-up answers, which share the states of `start`.
 struct Walks<'a> {
     start: &'a TokenParser,
-    computer: &'a Arc<dyn BiasComputer>,
+    sampler: &'a Arc<Sampler>,
     /// Tokens of one byte.
     single: Vec<TokenId>,
     /// Of each mask, by its hash: how often it came.
@@ -77,11 +106,11 @@ struct Walks<'a> {
 }
 
 impl<'a> Walks<'a> {
-    fn new(start: &'a TokenParser, computer: &'a Arc<dyn BiasComputer>) -> Self {
+    fn new(start: &'a TokenParser, sampler: &'a Arc<Sampler>) -> Self {
         let trie = start.token_env.tok_trie();
         let bytes = (0..=u8::MAX).map(|byte| byte.wrapping_add(BYTES_FIRST));
         let single = bytes.filter_map(|byte| trie.token_id(&[byte])).collect();
-        Walks { start, computer, single, visits: HashMap::new(), masks: 0, work: 0, random: 1, has_forced: false }
+        Walks { start, sampler, single, visits: HashMap::new(), masks: 0, work: 0, random: 1, has_forced: false }
     }
 
     fn states(&self) -> usize {
@@ -95,7 +124,7 @@ impl<'a> Walks<'a> {
     /// Ends with its answer, with what bounds all walks, or where the library gives up.
     fn walk(&mut self) {
         let mut answer = self.start.clone();
-        answer.bias_computer = Arc::clone(self.computer);
+        answer.bias_computer = self.sampler.clone();
         if take_forced(&mut answer).is_none() {
             return;
         }
