@@ -142,7 +142,7 @@ TEST_F(OwnTexts, HaveTokensThatWereAddedToTheModel) {
                                               R"(,"temperature":0,"max_tokens":64,"ignore_eos":true)") +
                                              line("plain", "completions", R"("prompt":"w130 w5")", R"(,"temperature":2,"max_tokens":64)") +
                                              line("base", "completions", R"("prompt":"w131")", R"(,"max_tokens":2)"));
-    const ProgramResult result = run();
+    const ProgramResult result = run({"--dtype", "float32"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     const auto results = results_in(out());
     EXPECT_EQ(text_of(choice_of(results, "resized completions")), " " + texts_of(first.greedy));
