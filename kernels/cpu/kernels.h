@@ -82,12 +82,23 @@ struct CodeRun {
     std::int32_t odd_group = 0;
 };
 
-// Panels of codes, as checkpoints store them: coded_pair_bytes() for each output of a panel, pair of inputs by pair; the last is padded. A
-// vector of codes becomes two vectors of numbers, low and high. For float32 inputs, low has the first input of each output and high the
-// second. For pairs of bfloat16, low has both inputs of the first half of the outputs, side by side, and high those of the second half, so
-// that rounding both gives pairs. Codes of 4 bits are halves of a byte; of 8 bits, the lows of a vector or panel precede its highs.
+// Inputs whose codes of 4 bits lie together where a panel has tables: see CodedPanels.
+inline constexpr std::int64_t coded_stretch = 8;
+
+// Panels of codes, as checkpoints store them, in one of two layouts.
+//
+// By pairs: coded_pair_bytes() for each output of a panel, pair of inputs by pair; the last is padded. A vector of codes is two vectors
+// of numbers, low and high. For float32 inputs, low has the first input of each output and high the second. For pairs of bfloat16, low has
+// both inputs of the first half of the outputs, side by side, and high those of the second half, so that rounding both gives pairs. Codes
+// of 4 bits are halves of a byte. Integers have the lows of a vector before its highs; e4m3 has each high after its low.
+//
+// With tables, for codes of 4 bits, pairs of bfloat16 and groups of whole stretches: stretch by stretch, the last of which is padded, 4
+// bytes for each output. A group of an output has a table, the 16 numbers that its codes mean, and one lookup reads the tables of a quarter
+// of a vector's outputs. So a vector of codes consists of words of 4 bits times 4; word (output / 4) * 8 + input has, from the lowest bits
+// on, the codes of the outputs for lookups 0 to 3: output / 4 * 4 + lookup.
 struct CodedPanels {
     CodeKind kind = CodeKind::table;
+    bool has_tables = false;
     const float* table = nullptr;        // [16]
     const std::byte* codes = nullptr;    // of the first panel
     const float* scales = nullptr;       // [panels][groups][width]
@@ -108,17 +119,33 @@ struct CodePlace {
 struct CodeLayout {
     CodeKind kind = CodeKind::table;
     bool pairs = false;  // of bfloat16
+    bool has_tables = false;
     std::int64_t width = 0;
     std::int64_t lanes = 0;  // of a vector
 
+    constexpr std::int64_t panel_bytes(std::int64_t in_features) const {
+        if (has_tables) return (in_features + coded_stretch - 1) / coded_stretch * (coded_stretch / 2) * width;
+        return (in_features + 1) / 2 * coded_pair_bytes(kind) * width;
+    }
     constexpr CodePlace place_of(std::int64_t column, std::int64_t input) const {
-        const std::int64_t second = input % 2;
-        const std::int64_t pair = input / 2 * width * coded_pair_bytes(kind);
-        if (kind != CodeKind::table) return {pair + (pairs ? column * 2 + second : second * width + column), 0};
-        if (!pairs) return {pair + column, static_cast<int>(second * 4)};
-        const std::int64_t half = lanes / 2;
         const std::int64_t within = column % lanes;
-        return {pair + column - within + within % half * 2 + second, static_cast<int>(within / half * 4)};
+        if (has_tables) {
+            const std::int64_t vector = (input / coded_stretch * width + column - within) * (coded_stretch / 2);
+            const std::int64_t lookup = within % 4;
+            const std::int64_t word = within / 4 * coded_stretch + input % coded_stretch;
+            return {vector + word * 2 + lookup / 2, static_cast<int>(lookup % 2 * 4)};
+        }
+        const std::int64_t second = input % 2;
+        const std::int64_t vector = (input / 2 * width + column - within) * coded_pair_bytes(kind);
+        const std::int64_t half = lanes / 2;
+        const std::int64_t high = pairs ? within / half : second;
+        const std::int64_t lane = pairs ? within % half * 2 + second : within;
+        switch (kind) {
+            case CodeKind::table: return {vector + lane, static_cast<int>(high * 4)};
+            case CodeKind::integer: return {vector + high * lanes + lane, 0};
+            case CodeKind::e4m3: break;
+        }
+        return {vector + lane * 2 + high, 0};
     }
 };
 
@@ -134,7 +161,7 @@ struct CodedTask {
     std::int64_t rows = 0;  // at most coded_rows_max
     std::int64_t out_features = 0;
 };
-inline constexpr std::int64_t coded_rows_max = 2;
+inline constexpr std::int64_t coded_rows_max = 4;
 
 // For one kind of inputs. Both give the same results, and those of the same weights decoded beforehand.
 struct CodedKernels {

@@ -143,8 +143,18 @@ void unpack_int4_row(const Panels& panels, std::int64_t place, float* to, bool a
     });
 }
 
-std::int64_t coded_panel_bytes(const Panels& panels) {
-    return (panels.in_features + 1) / 2 * coded_pair_bytes(panels.coding->kind) * panels.width;
+std::int64_t coded_panel_bytes(const Panels& panels) { return panels.code_layout().panel_bytes(panels.in_features); }
+
+// Whether groups consist of whole stretches, and are long enough: computing a table for fewer than 32 inputs takes longer than it saves.
+bool suits_tables(std::span<const CodeRun> runs, std::int64_t in_features) {
+    constexpr std::int64_t inputs_least = 32;
+    if (std::ssize(runs) > (in_features + inputs_least - 1) / inputs_least) return false;
+    std::int64_t pairs = 0;
+    return std::ranges::all_of(runs, [&](const CodeRun& run) {
+        const bool begins_stretch = pairs % (coded_stretch / 2) == 0;
+        pairs += run.pairs;
+        return begins_stretch && run.even_group == run.odd_group;
+    });
 }
 
 // Parts whose codes share panels. A zero point that is the same everywhere becomes part of what codes mean.
@@ -159,6 +169,7 @@ void begin_codes(std::span<const WeightPart> parts, std::int64_t lanes, Panels& 
             coding.runs.push_back({.pairs = 0, .even_group = even, .odd_group = odd});
         ++coding.runs.back().pairs;
     }
+    coding.has_tables = coding.kind == CodeKind::table && panels.group == 2 && suits_tables(coding.runs, panels.in_features);
     const auto places = static_cast<std::size_t>(panels.count() * panels.width * coding.groups);
     coding.scales.resize(places);
     if (first.zeros != nullptr) {
@@ -289,6 +300,9 @@ bool share_codes(std::span<const WeightPart> parts) {
     return std::ranges::all_of(parts, [&](const WeightPart& part) {
         const CodedPart* const own = part.coded;
         if (first == nullptr || own == nullptr) return false;
+        // Kernels multiply scales of e4m3 by 2^120.
+        const std::span scales(own->scales, static_cast<std::size_t>(part.out_features * own->groups));
+        if (own->kind == CodeKind::e4m3 && !std::ranges::all_of(scales, [](float scale) { return std::abs(scale) < 0x1p7F; })) return false;
         return own->kind == first->kind && own->table == first->table && own->groups == first->groups &&
                (own->zeros == nullptr) == (first->zeros == nullptr) && own->rounds_inputs == first->rounds_inputs &&
                std::equal(own->group_of, own->group_of + part.in_features, first->group_of);
@@ -298,6 +312,7 @@ bool share_codes(std::span<const WeightPart> parts) {
 CodedPanels Panels::coded_from(std::int64_t index) const {
     const std::int64_t scales_before = index * coding->groups * width;
     return {.kind = coding->kind,
+            .has_tables = coding->has_tables,
             .table = coding->table.data(),
             .codes = panel(index),
             .scales = coding->scales.data() + scales_before,

@@ -31,6 +31,7 @@ struct PanelShape {
 struct Coding {
     CodeKind kind = CodeKind::table;
     std::int64_t lanes = 0;  // of the kernels' vectors
+    bool has_tables = false;
     std::array<float, 16> table{};
     std::int64_t groups = 0;
     std::vector<float> scales;
@@ -88,7 +89,9 @@ struct Panels {
         return (place / width * stretches() + input / int4_stretch) * int4_stretch_bytes(width);
     }
     // codes: where a panel has them.
-    CodeLayout code_layout() const { return {.kind = coding->kind, .pairs = group == 2, .width = width, .lanes = coding->lanes}; }
+    CodeLayout code_layout() const {
+        return {.kind = coding->kind, .pairs = group == 2, .has_tables = coding->has_tables, .width = width, .lanes = coding->lanes};
+    }
     // codes: as task of the kernels, from a panel on.
     CodedPanels coded_from(std::int64_t panel) const;
     std::size_t bytes() const;
@@ -106,7 +109,7 @@ Storage storage_of(Format weights);
 // Concatenates the parts along out_features. If the place has no memory, only the sizes of the panels are set.
 Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, const PackOptions& options = {});
 
-// Whether the parts' codes can share panels: they have the same meanings and groups.
+// Whether the parts' codes can share panels: they have the same meanings and groups, and scales that kernels can prepare.
 bool share_codes(std::span<const WeightPart> parts);
 
 // Row `output` of the weight, as float32: to[i] (+)= W[output, i] for all in_features.

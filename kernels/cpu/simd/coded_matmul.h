@@ -16,20 +16,35 @@ struct CodeMeaning {
     using V = Simd<Isa>;
     using Floats = typename V::Floats;
     using Ints = typename V::Ints;
+    static constexpr bool is_e4m3_scaled = kind == CodeKind::e4m3 && requires { Isa::multiplies_subnormals; };
+    // Numbers times this are what codes mean. A power of two, with which scales are multiplied instead.
+    static constexpr float unit = is_e4m3_scaled ? 0x1p120F : 1.0F;
 
     explicit CodeMeaning(const float* table) {
         if constexpr (kind == CodeKind::table) table_.load(table);
     }
 
-    // Numbers low and high of a vector of codes. high_from: the bytes of high where they are apart.
-    [[gnu::always_inline]] inline void both(const std::byte* from, const std::byte* high_from, Floats& low, Floats& high) const {
+    // Numbers low and high of a vector of codes.
+    [[gnu::always_inline]] inline void both(const std::byte* from, Floats& low, Floats& high) const {
         if constexpr (kind == CodeKind::table) {
             const Ints octets = Isa::widened(from);
             low = table_.at(octets);
             high = table_.at(octets >> 4);
+        } else if constexpr (kind == CodeKind::integer) {
+            low = __builtin_convertvector(sign_extended(from), Floats);
+            high = __builtin_convertvector(sign_extended(from + Isa::lanes), Floats);
+        } else if constexpr (is_e4m3_scaled) {
+            // The bits of a code at their places in a bfloat16. A subnormal code becomes a subnormal number.
+            const auto words = (sign_extended_words(from) << 4) & static_cast<std::int16_t>(0x87F0);
+            Ints pairs;
+            __builtin_memcpy(&pairs, &words, sizeof words);
+            low = as_floats(pairs << 16);
+            high = as_floats(pairs & static_cast<std::int32_t>(0xFFFF0000));
         } else {
-            low = one(sign_extended(from));
-            high = one(sign_extended(high_from));
+            const Floats pairs = V::load(reinterpret_cast<const Bf16*>(from));  // a high in the upper 8 bits, a low in the next
+            const Ints bits = as_ints(pairs);
+            low = e4m3((bits << 8) >> 4);
+            high = e4m3(bits >> 4);
         }
     }
     [[gnu::always_inline]] static inline Ints sign_extended(const std::byte* from) {
@@ -41,25 +56,33 @@ struct CodeMeaning {
     }
 
 private:
-    // code: with its sign extended.
-    [[gnu::always_inline]] static inline Floats one(Ints code) {
-        if constexpr (kind == CodeKind::integer) {
-            return __builtin_convertvector(code, Floats);
+    [[gnu::always_inline]] static inline Floats as_floats(Ints bits) {
+        Floats x;
+        __builtin_memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+    [[gnu::always_inline]] static inline Ints as_ints(Floats x) {
+        Ints bits;
+        __builtin_memcpy(&bits, &x, sizeof x);
+        return bits;
+    }
+    [[gnu::always_inline]] static inline auto sign_extended_words(const std::byte* from) {
+        if constexpr (requires { Isa::sign_extended_words(from); }) {
+            return Isa::sign_extended_words(from);
         } else {
-            // A subnormal gets an exponent of its own, and loses what that adds.
-            const Ints shifted = code << 20;
-            const Ints magnitude = shifted & (0x7F << 20);
-            const Ints is_subnormal = magnitude < (8 << 20);
-            const Ints bits = magnitude + (is_subnormal ? Ints{} + (121 << 23) : Ints{} + (120 << 23));
-            Floats value;
-            __builtin_memcpy(&value, &bits, sizeof bits);
-            value -= is_subnormal ? Floats{} + 0x1p-6F : Floats{};
-            Ints signed_bits;
-            __builtin_memcpy(&signed_bits, &value, sizeof value);
-            signed_bits |= shifted & INT32_MIN;
-            __builtin_memcpy(&value, &signed_bits, sizeof value);
-            return value;
+            typename Vectors<Isa::lanes * 2>::Bytes bytes;
+            __builtin_memcpy(&bytes, from, sizeof bytes);
+            return __builtin_convertvector(bytes, typename Vectors<Isa::lanes * 2>::Words);
         }
+    }
+    // shifted: a code in bits 20 to 27, with its sign extended; lower bits are not read.
+    [[gnu::always_inline]] static inline Floats e4m3(Ints shifted) {
+        // A subnormal gets an exponent of its own, and loses what that adds.
+        const Ints magnitude = shifted & (0x7F << 20);
+        const Ints is_subnormal = magnitude < (8 << 20);
+        Floats value = as_floats(magnitude + (is_subnormal ? Ints{} + (121 << 23) : Ints{} + (120 << 23)));
+        value -= is_subnormal ? Floats{} + 0x1p-6F : Floats{};
+        return as_floats(as_ints(value) | (shifted & INT32_MIN));
     }
 
     // 16 floats, looked up by the lowest 4 bits of lanes. Shuffles read no more bits than they need.
@@ -87,9 +110,7 @@ struct FloatInputs {
     using Floats = typename V::Floats;
     static constexpr int vectors = 2;
     static constexpr std::int64_t element_bytes = 4;
-    // Where a panel of codes of 8 bits has a vector's numbers.
-    static constexpr std::int64_t low_at(std::int64_t vector) { return vector * Isa::lanes; }
-    static constexpr std::int64_t high_at(std::int64_t vector) { return (vectors + vector) * Isa::lanes; }
+    static constexpr bool reads_tables = false;
     // From what the first and the second inputs of a vector's outputs have to what low and high have.
     [[gnu::always_inline]] static inline void arrange(Floats&, Floats&) {}
     struct Weights {
@@ -123,8 +144,7 @@ struct PairInputs {
     using Floats = typename V::Floats;
     static constexpr int vectors = count;
     static constexpr std::int64_t element_bytes = 2;
-    static constexpr std::int64_t low_at(std::int64_t vector) { return vector * 2 * Isa::lanes; }
-    static constexpr std::int64_t high_at(std::int64_t vector) { return (vector * 2 + 1) * Isa::lanes; }
+    static constexpr bool reads_tables = true;
     [[gnu::always_inline]] static inline void arrange(Floats& first, Floats& second) {
         typename V::Ints low;
         for (int i = 0; i < Isa::lanes; ++i) low[i] = i / 2 + i % 2 * Isa::lanes;
@@ -164,6 +184,94 @@ struct PairInputs {
     }
 };
 
+// The tables of a vector's outputs for one group of inputs, and the weights that codes look up in them. A number is computed once for the
+// whole group: a weight costs a lookup, and neither a product nor a rounding.
+template <class Inputs>
+struct CodeTables {
+    using Isa = typename Inputs::Isa;
+    using V = Simd<Isa>;
+    using Floats = typename V::Floats;
+    using Weights = typename Inputs::Weights;
+    using Words = typename Vectors<Isa::lanes * 2>::Halves;
+    static_assert(Isa::lanes == 16, "two vectors of bfloat16 have the tables of four outputs, which one lookup reads");
+    static constexpr int lookups = 4;
+    static constexpr int pairs = static_cast<int>(coded_stretch / 2);
+
+    // scales, zeros: of the vector's outputs.
+    template <bool has_zeros>
+    [[gnu::always_inline]] inline void make(Floats table, const float* scales, const std::int8_t* zeros) {
+        float zero[extent(Isa::lanes)];
+        if constexpr (has_zeros) {
+            const auto integers = CodeMeaning<Isa, CodeKind::integer>::sign_extended(reinterpret_cast<const std::byte*>(zeros));
+            V::store(zero, __builtin_convertvector(integers, Floats));
+        }
+#pragma GCC unroll 4
+        for (int lookup = 0; lookup < lookups; ++lookup) {
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; ++half) {
+                Floats of_output[2];
+#pragma GCC unroll 2
+                for (int i = 0; i < 2; ++i) {
+                    const int output = (half * 2 + i) * lookups + lookup;
+                    of_output[i] = table;
+                    if constexpr (has_zeros) of_output[i] -= V::all(zero[output]);
+                    of_output[i] *= V::all(scales[output]);
+                }
+                tables_[lookup][half] = __builtin_bit_cast(Words, Inputs::weights(of_output[0], of_output[1]));
+            }
+        }
+    }
+
+    // The weights of a stretch, pair of inputs by pair.
+    [[gnu::always_inline]] inline void weights(const std::byte* from, Weights (&out)[extent(pairs)]) const {
+        Words codes;
+        __builtin_memcpy(&codes, from, sizeof codes);
+        Words table_of_word;
+        for (int i = 0; i < Isa::lanes * 2; ++i) table_of_word[i] = static_cast<Bf16>(i / coded_stretch * 16);
+        Lanes found[extent(lookups)];  // of 4 outputs each, all pairs of one output side by side
+#pragma GCC unroll 4
+        for (int lookup = 0; lookup < lookups; ++lookup) {
+            const Words index = (codes >> (lookup * 4) & 0xF) | table_of_word;
+            found[lookup] = __builtin_bit_cast(Lanes, looked_up(tables_[lookup], index));
+        }
+        const Lanes low[2] = {interleaved<0>(found[0], found[1]), interleaved<0>(found[2], found[3])};
+        const Lanes high[2] = {interleaved<1>(found[0], found[1]), interleaved<1>(found[2], found[3])};
+        out[0] = interleaved_pairs<0>(low);
+        out[1] = interleaved_pairs<1>(low);
+        out[2] = interleaved_pairs<0>(high);
+        out[3] = interleaved_pairs<1>(high);
+    }
+
+private:
+    using Lanes = typename V::Ints;
+    using LanePairs = typename Vectors<Isa::lanes / 2>::Longs;
+
+    [[gnu::always_inline]] static inline Words looked_up(const Words (&tables)[2], Words index) {
+        if constexpr (requires { Isa::looked_up(tables, index); }) {
+            return Isa::looked_up(tables, index);
+        } else {
+            return __builtin_shuffle(tables[0], tables[1], index);
+        }
+    }
+    // Of each 16 bytes of a and of b, the elements of the lower or the upper half in turn.
+    template <int half, class Vector>
+    [[gnu::always_inline]] static inline Vector interleaved(Vector a, Vector b) {
+        constexpr int size = static_cast<int>(sizeof a[0]);
+        constexpr int count = static_cast<int>(sizeof(Vector)) / size;
+        constexpr int quarter = 16 / size;
+        Vector order;
+        for (int i = 0; i < count; ++i) order[i] = i / quarter * quarter + half * quarter / 2 + i % quarter / 2 + i % 2 * count;
+        return __builtin_shuffle(a, b, order);
+    }
+    template <int half>
+    [[gnu::always_inline]] static inline Weights interleaved_pairs(const Lanes (&lanes)[2]) {
+        const auto a = __builtin_bit_cast(LanePairs, lanes[0]);
+        return __builtin_bit_cast(Weights, interleaved<half>(a, __builtin_bit_cast(LanePairs, lanes[1])));
+    }
+
+    Words tables_[extent(lookups)][2];  // [lookup]: those of outputs lookup and 4 + lookup; 8 + lookup and 12 + lookup
+};
+
 template <class Inputs>
 struct CodedMatmul {
     using Isa = typename Inputs::Isa;
@@ -174,7 +282,7 @@ struct CodedMatmul {
     static constexpr std::int64_t width = vectors * lanes;
 
     // A panel's scales and zeros for the inputs of a run, of numbers low and high.
-    template <bool has_zeros>
+    template <CodeKind kind, bool has_zeros>
     struct Scales {
         struct Numbers {
             Floats low[extent(vectors)];
@@ -191,6 +299,8 @@ struct CodedMatmul {
                 out.scale.low[i] = V::load(panels.scales + even + i * lanes);
                 out.scale.high[i] = V::load(panels.scales + odd + i * lanes);
                 Inputs::arrange(out.scale.low[i], out.scale.high[i]);
+                out.scale.low[i] *= CodeMeaning<Isa, kind>::unit;
+                out.scale.high[i] *= CodeMeaning<Isa, kind>::unit;
                 if constexpr (has_zeros) {
                     using Integers = CodeMeaning<Isa, CodeKind::integer>;
                     out.zero.low[i] = __builtin_convertvector(Integers::sign_extended(zeros + even + i * lanes), Floats);
@@ -209,41 +319,89 @@ struct CodedMatmul {
         }
     };
 
-    // Calls take(pair, weights) for each pair of inputs of a panel; weights(vector) decodes one vector of the pair's weights.
+    // Calls take(pair, has_second, vector, weights) for each pair of inputs of a panel and each vector of outputs. has_second: false for
+    // the last of an odd number of inputs.
     template <CodeKind kind, bool has_zeros, class Take>
     [[gnu::always_inline]] static inline void each_pair(const CodedPanels& panels, std::int64_t panel, const Take& take) {
         const CodeMeaning<Isa, kind> meaning(panels.table);
         const std::byte* codes = panels.codes + panel * panels.panel_bytes;
+        const std::int64_t whole = panels.in_features / 2;
         std::int64_t pair = 0;
         for (std::int64_t run = 0; run < panels.run_count; ++run) {
             const CodeRun& of_run = panels.runs[run];
-            Scales<has_zeros> read;
-            Scales<has_zeros>::read(panels, panel, of_run, read);
-            const Scales<has_zeros> scales = read;  // which no other pointer refers to, so it stays in registers
+            Scales<kind, has_zeros> read;
+            Scales<kind, has_zeros>::read(panels, panel, of_run, read);
+            const Scales<kind, has_zeros> scales = read;  // which no other pointer refers to, so it stays in registers
             for (std::int32_t i = 0; i < of_run.pairs; ++i, ++pair) {
-                take(
-                    pair, [&](int vector) __attribute__((always_inline)) {
-                        const bool is_apart = kind != CodeKind::table;
-                        Floats low;
-                        Floats high;
-                        meaning.both(codes + (is_apart ? Inputs::low_at(vector) : vector * lanes), codes + Inputs::high_at(vector), low,
-                                     high);
-                        scales.apply(low, high, vector);
-                        return Inputs::weights(low, high);
-                    });
+                const bool has_second = pair < whole;
+#pragma GCC unroll 4
+                for (int vector = 0; vector < vectors; ++vector) {
+                    Floats low;
+                    Floats high;
+                    meaning.both(codes + vector * lanes * coded_pair_bytes(kind), low, high);
+                    scales.apply(low, high, vector);
+                    take(pair, has_second, vector, Inputs::weights(low, high));
+                }
                 codes += width * coded_pair_bytes(kind);
             }
         }
     }
 
-    template <CodeKind kind, bool has_zeros>
+    // The same for panels with tables.
+    template <bool has_zeros, class Take>
+    [[gnu::always_inline]] static inline void each_looked_up(const CodedPanels& panels, std::int64_t panel, const Take& take) {
+        using Tables = CodeTables<Inputs>;
+        constexpr int pairs = Tables::pairs;
+        const Floats table = V::load(panels.table);
+        const std::byte* codes = panels.codes + panel * panels.panel_bytes;
+        const std::int64_t whole = panels.in_features / 2;
+        std::int64_t pair = 0;
+        for (std::int64_t run = 0; run < panels.run_count; ++run) {
+            const std::int64_t first = (panel * panels.groups + panels.runs[run].even_group) * width;
+            Tables tables[extent(vectors)];
+#pragma GCC unroll 4
+            for (int i = 0; i < vectors; ++i) {
+                const std::int64_t output = first + i * lanes;
+                tables[i].template make<has_zeros>(table, panels.scales + output, has_zeros ? panels.zeros + output : nullptr);
+            }
+            const std::int64_t end = pair + panels.runs[run].pairs;
+            typename Inputs::Weights weights[extent(pairs)];
+            for (; pair + pairs <= end && pair + pairs <= whole; pair += pairs) {
+#pragma GCC unroll 4
+                for (int vector = 0; vector < vectors; ++vector) {
+                    tables[vector].weights(codes + vector * lanes * pairs, weights);
+#pragma GCC unroll 4
+                    for (int i = 0; i < pairs; ++i) take(pair + i, true, vector, weights[i]);
+                }
+                codes += width * pairs;
+            }
+            if (pair == end) continue;  // otherwise the panel's last stretch, which is not complete, is left
+#pragma GCC unroll 4
+            for (int vector = 0; vector < vectors; ++vector) {
+                tables[vector].weights(codes + vector * lanes * pairs, weights);
+#pragma GCC unroll 4
+                for (int i = 0; i < pairs; ++i) {
+                    if (pair + i < end) take(pair + i, pair + i < whole, vector, weights[i]);
+                }
+            }
+        }
+    }
+
+    template <CodeKind kind, bool has_zeros, bool has_tables, class Take>
+    [[gnu::always_inline]] static inline void each_weights(const CodedPanels& panels, std::int64_t panel, const Take& take) {
+        if constexpr (has_tables) {
+            each_looked_up<has_zeros>(panels, panel, take);
+        } else {
+            each_pair<kind, has_zeros>(panels, panel, take);
+        }
+    }
+
+    template <CodeKind kind, bool has_zeros, bool has_tables>
     static void decode_as(const CodedPanels& panels, std::byte* to) {
         constexpr std::int64_t pair_bytes = width * 2 * Inputs::element_bytes;
-        each_pair<kind, has_zeros>(
-            panels, 0, [&](std::int64_t pair, const auto& weights) __attribute__((always_inline)) {
-                std::byte* const at = to + pair * pair_bytes;
-#pragma GCC unroll 4
-                for (int i = 0; i < vectors; ++i) Inputs::store(at, i, weights(i));
+        each_weights<kind, has_zeros, has_tables>(
+            panels, 0, [&](std::int64_t pair, bool, int vector, const auto& weights) __attribute__((always_inline)) {
+                Inputs::store(to + pair * pair_bytes, vector, weights);
             });
         if (panels.in_features % 2 == 0) return;
         // The padding multiplies inputs that do not exist.
@@ -255,10 +413,9 @@ struct CodedMatmul {
         }
     }
 
-    template <CodeKind kind, bool has_zeros, int rows>
+    template <CodeKind kind, bool has_zeros, bool has_tables, int rows>
     [[gnu::noinline]] static void tile(const CodedTask& of_all, std::int64_t panel_begin, std::int64_t panel_end) {
         const CodedTask task = of_all;
-        const std::int64_t whole = task.panels.in_features / 2;
         for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
             Floats sums[extent(rows)][extent(vectors)];
 #pragma GCC unroll 4
@@ -266,18 +423,14 @@ struct CodedMatmul {
 #pragma GCC unroll 4
                 for (int i = 0; i < vectors; ++i) sums[r][i] = Floats{};
             }
-            each_pair<kind, has_zeros>(
-                task.panels, panel, [&](std::int64_t pair, const auto& weights) __attribute__((always_inline)) {
-                    const bool has_second = pair < whole;
+            each_weights<kind, has_zeros, has_tables>(
+                task.panels,
+                panel, [&](std::int64_t pair, bool has_second, int vector, const auto& weights) __attribute__((always_inline)) {
                     const std::byte* const in = task.in + pair * 2 * Inputs::element_bytes;
-                    decltype(Inputs::load(in, has_second)) x[extent(rows)];
 #pragma GCC unroll 4
-                    for (int r = 0; r < rows; ++r) x[r] = Inputs::load(in + r * task.in_stride, has_second);
-#pragma GCC unroll 4
-                    for (int i = 0; i < vectors; ++i) {
-                        const auto w = weights(i);
-#pragma GCC unroll 4
-                        for (int r = 0; r < rows; ++r) sums[r][i] = Inputs::add(sums[r][i], w, x[r], has_second);
+                    for (int r = 0; r < rows; ++r) {
+                        const auto x = Inputs::load(in + r * task.in_stride, has_second);
+                        sums[r][vector] = Inputs::add(sums[r][vector], weights, x, has_second);
                     }
                 });
 #pragma GCC unroll 4
@@ -285,37 +438,42 @@ struct CodedMatmul {
         }
     }
 
-    template <CodeKind kind, bool has_zeros, int rows>
+    template <CodeKind kind, bool has_zeros, bool has_tables, int rows>
     static void tile_of(const CodedTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
         if (task.rows == rows) {
-            tile<kind, has_zeros, rows>(task, panel_begin, panel_end);
+            tile<kind, has_zeros, has_tables, rows>(task, panel_begin, panel_end);
         } else if constexpr (rows > 1) {
-            tile_of<kind, has_zeros, rows - 1>(task, panel_begin, panel_end);
+            tile_of<kind, has_zeros, has_tables, rows - 1>(task, panel_begin, panel_end);
         }
     }
 
-    // Calls with<kind, has_zeros>() for what the panels have.
+    // Calls with<kind, has_zeros, has_tables>() for what the panels have.
     template <class With>
     static void choose(const CodedPanels& panels, const With& with) {
-        const bool has_zeros = panels.zeros != nullptr;
         switch (panels.kind) {
             case CodeKind::table:
-                return has_zeros ? with.template operator()<CodeKind::table, true>() : with.template operator()<CodeKind::table, false>();
-            case CodeKind::integer:
-                return has_zeros ? with.template operator()<CodeKind::integer, true>()
-                                 : with.template operator()<CodeKind::integer, false>();
-            case CodeKind::e4m3: return with.template operator()<CodeKind::e4m3, false>();
+                if constexpr (Inputs::reads_tables) {
+                    if (panels.has_tables) return choose_zeros<CodeKind::table, true>(panels, with);
+                }
+                return choose_zeros<CodeKind::table, false>(panels, with);
+            case CodeKind::integer: return choose_zeros<CodeKind::integer, false>(panels, with);
+            case CodeKind::e4m3: return with.template operator()<CodeKind::e4m3, false, false>();
         }
+    }
+    template <CodeKind kind, bool has_tables, class With>
+    static void choose_zeros(const CodedPanels& panels, const With& with) {
+        if (panels.zeros != nullptr) return with.template operator()<kind, true, has_tables>();
+        with.template operator()<kind, false, has_tables>();
     }
 
     static void matmul(const CodedTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
-        choose(task.panels, [&]<CodeKind kind, bool has_zeros>() {
-            tile_of<kind, has_zeros, static_cast<int>(coded_rows_max)>(task, panel_begin, panel_end);
+        choose(task.panels, [&]<CodeKind kind, bool has_zeros, bool has_tables>() {
+            tile_of<kind, has_zeros, has_tables, static_cast<int>(coded_rows_max)>(task, panel_begin, panel_end);
         });
     }
 
     static void decode(const CodedPanels& panels, std::byte* to) {
-        choose(panels, [&]<CodeKind kind, bool has_zeros>() { decode_as<kind, has_zeros>(panels, to); });
+        choose(panels, [&]<CodeKind kind, bool has_zeros, bool has_tables>() { decode_as<kind, has_zeros, has_tables>(panels, to); });
     }
 };
 

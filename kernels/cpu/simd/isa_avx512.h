@@ -30,6 +30,10 @@ struct Avx512 {
     [[gnu::always_inline]] static inline Ints sign_extended(const std::byte* from) {
         return reinterpret_cast<Ints>(_mm512_maskz_cvtepi8_epi32(0xFFFF, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
     }
+    [[gnu::always_inline]] static inline Vectors<lanes * 2>::Words sign_extended_words(const std::byte* from) {
+        const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+        return reinterpret_cast<Vectors<lanes * 2>::Words>(_mm512_cvtepi8_epi16(bytes));
+    }
     [[gnu::always_inline]] static inline bool any(Ints mask) { return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0; }
 };
 

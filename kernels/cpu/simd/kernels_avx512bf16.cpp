@@ -13,6 +13,7 @@ namespace lorry::kernels::cpu {
 namespace {
 
 struct Avx512Bf16 : Avx512Narrowing {
+    static constexpr bool multiplies_subnormals = true;  // in a few cycles more than others, on Zen 4
     using Pairs = __m512i;
     [[gnu::always_inline]] static inline Pairs all_pairs(std::uint32_t pair) { return _mm512_set1_epi32(static_cast<int>(pair)); }
     [[gnu::always_inline]] static inline Floats dot(Floats sums, Pairs w, Pairs x) {

@@ -22,8 +22,11 @@ struct Vectors {
     typedef float Floats __attribute__((vector_size(lane_count * 4)));
     typedef std::int32_t Ints __attribute__((vector_size(lane_count * 4)));
     typedef std::uint32_t Bits __attribute__((vector_size(lane_count * 4)));
+    typedef std::int64_t Longs __attribute__((vector_size(lane_count * 8)));
     typedef Bf16 Halves __attribute__((vector_size(lane_count * 2)));
+    typedef std::int16_t Words __attribute__((vector_size(lane_count * 2)));
     typedef std::uint8_t Octets __attribute__((vector_size(lane_count)));
+    typedef std::int8_t Bytes __attribute__((vector_size(lane_count)));
 };
 
 template <class Isa>

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -10,7 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/checkpoint_weights.h"
 #include "kernels/coded_weight.h"
-#include "kernels/cpu/isa.h"
+#include "tests/kernels/devices.h"
 
 namespace lorry::kernels::testing {
 
@@ -110,18 +111,22 @@ std::vector<float> product(Backend& backend, const PackedWeight& weight, const M
     return got;
 }
 
-class CodedWeights : public ::testing::TestWithParam<std::tuple<CpuIsa, Format>> {};
+class CodedWeights : public ::testing::TestWithParam<Device> {};
 
-// Pins: few rows decode in registers, many rows decode panels; both, and the fusion of gate and up, give the bits of decoded weights.
+// Pins: few rows decode in registers, many rows decode panels; both, and the fusion of gate and up, give the bits of decoded weights. Codes
+// of 4 bits have tables if their groups are long, whole or cut by the weight's end, and not if groups are short or in any order.
 TEST_P(CodedWeights, MultiplyAsTheWeightsThatTheyDecodeTo) {
-    const auto& [isa, weights] = GetParam();
-    if (!cpu::supported(isa)) GTEST_SKIP() << "this machine has no " << cpu::name_of(isa);
-    const auto backend = make_cpu_backend({.threads = 2, .isa = isa, .storage = {.weights = weights}});
+    const auto backend = GetParam().make();
+    if (backend == nullptr) GTEST_SKIP() << GetParam().lacks();
     // Where bfloat16 is widened, codes decode to float32, which numbers in bfloat16 do not keep.
-    const auto exact = make_cpu_backend({.threads = 2, .isa = isa, .storage = {.weights = Format::float32}});
+    Device of_float32 = GetParam();
+    of_float32.weights = Format::float32;
+    const auto exact = of_float32.make();
     for (const CodedShape& shape : {CodedShape{CodeKind::table, false, 70, 48, 16}, CodedShape{CodeKind::table, true, 96, 65, 32},
-                                    CodedShape{CodeKind::table, true, 50, 64, 8, false}, CodedShape{CodeKind::integer, false, 48, 33, 33},
-                                    CodedShape{CodeKind::integer, true, 64, 40, 5}, CodedShape{CodeKind::e4m3, false, 34, 70, 64}}) {
+                                    CodedShape{CodeKind::table, false, 70, 128, 64}, CodedShape{CodeKind::table, true, 50, 75, 40},
+                                    CodedShape{CodeKind::table, false, 33, 136, 128}, CodedShape{CodeKind::table, true, 50, 64, 8, false},
+                                    CodedShape{CodeKind::integer, false, 48, 33, 33}, CodedShape{CodeKind::integer, true, 64, 40, 5},
+                                    CodedShape{CodeKind::e4m3, false, 34, 70, 64}}) {
         for (const bool gated : {false, true}) {
             const Drawn first(shape, 5);
             const Drawn second(shape, 6);
@@ -133,7 +138,7 @@ TEST_P(CodedWeights, MultiplyAsTheWeightsThatTheyDecodeTo) {
             const auto plain = (is_widened ? *exact : *backend).pack_weight(numbers, role);
             ASSERT_EQ(coded->input_format(), plain->input_format());
             EXPECT_TRUE(shape.kind != CodeKind::table || coded->bytes() < plain->bytes());
-            for (const std::int64_t rows : {1, 2, 3, 9, 33, 300}) {
+            for (const std::int64_t rows : {1, 2, 3, 4, 5, 9, 33, 300}) {
                 SCOPED_TRACE(fmt::format("{} outputs, {} inputs, groups of {}, {} rows{}", shape.out_features, shape.in_features,
                                          shape.group, rows, gated ? ", gated" : ""));
                 const Inputs in(*backend, rows, shape.in_features, coded->input_format());
@@ -144,11 +149,15 @@ TEST_P(CodedWeights, MultiplyAsTheWeightsThatTheyDecodeTo) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, CodedWeights,
-                         ::testing::Combine(::testing::ValuesIn(cpu::all_isas), ::testing::Values(Format::float32, Format::bfloat16)),
-                         [](const auto& parameter) {
-                             return fmt::format("{}_{}", cpu::name_of(std::get<0>(parameter.param)), name_of(std::get<1>(parameter.param)));
-                         });
+std::vector<Device> cpus() {
+    std::vector<Device> found = devices();
+    std::erase_if(found, [](const Device& device) {
+        return device.is_gpu() || device.quantize != Quantization::none || device.kv != KvFormat::as_weights;
+    });
+    return found;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpus, CodedWeights, ::testing::ValuesIn(cpus()), name_of);
 
 // Pins: parts that mean different things by their codes cannot share panels; they are stored as numbers.
 TEST(CodedParts, WithDifferentMeaningsAreStoredAsNumbers) {
@@ -162,6 +171,23 @@ TEST(CodedParts, WithDifferentMeaningsAreStoredAsNumbers) {
     EXPECT_EQ(coded->bytes(), plain->bytes());
     const Inputs in(*backend, 4, 32, Format::float32);
     EXPECT_EQ(product(*backend, *coded, in.matrix, false), product(*backend, *plain, in.matrix, false));
+}
+
+// Pins: kernels that multiply scales of e4m3 by 2^120 do not get scales that this makes infinite.
+TEST(CodedParts, OfE4m3WithLargeScalesAreStoredAsNumbers) {
+    const auto backend = make_cpu_backend({.threads = 1, .storage = {.weights = Format::float32}});
+    for (const float scale : {127.0F, -128.0F, 3e4F}) {
+        Drawn drawn({CodeKind::e4m3, false, 24, 32, 32}, 3);
+        std::ranges::fill(drawn.scales, scale);
+        std::ranges::transform(drawn.codes, drawn.numbers.begin(), [&](std::uint8_t code) { return from_e4m3(code) * scale; });
+        const std::vector codes = {drawn.as_codes()};
+        const std::vector numbers = {drawn.as_numbers()};
+        const auto coded = backend->pack_weight(codes, WeightRole::projection);
+        const auto plain = backend->pack_weight(numbers, WeightRole::projection);
+        EXPECT_EQ(coded->bytes() == plain->bytes(), std::abs(scale) >= 128.0F) << scale;
+        const Inputs in(*backend, 2, 32, coded->input_format());
+        EXPECT_EQ(product(*backend, *coded, in.matrix, false), product(*backend, *plain, in.matrix, false)) << scale;
+    }
 }
 
 }  // namespace

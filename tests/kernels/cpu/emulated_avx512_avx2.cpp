@@ -71,6 +71,12 @@ struct Emulated {
 [[gnu::always_inline]] inline float second(std::uint32_t pair) { return __builtin_bit_cast(float, pair & 0xFFFF0000U); }
 
 struct EmulatedBf16 : Emulated {
+    static constexpr bool multiplies_subnormals = true;
+    using Words = Vectors<Emulated::lanes * 2>::Halves;
+    [[gnu::noinline]] static Words looked_up(const Words (&tables)[2], Words index) {
+        for (int i = 0; i < Emulated::lanes * 2; ++i) index[i] = tables[index[i] / 32 % 2][index[i] % 32];
+        return index;
+    }
     struct Pairs {
         std::uint32_t lanes[extent(Emulated::lanes)];
     };
