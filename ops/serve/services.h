@@ -82,7 +82,7 @@ public:
     // nullopt: neither files nor batches are kept.
     std::optional<StoredRequests::Backends> stored();
     // How many gateways share the limits of keys.
-    std::int64_t gateways() const { return live_ ? live_->count() : gateways_; }
+    std::int64_t gateways() const { return live_ ? live_->count() : gateways_ == 0 ? 1 : gateways_; }
     MetricSources sources() const;
 
     // Throws if calls can no longer be served. Call it now and then.
