@@ -178,7 +178,7 @@ TEST_P(Speculation, GivesTheSameAnswersWithoutAPrefixIndex) { expect_same({.sequ
 TEST_P(Speculation, GivesTheSameAnswersWhereForcedTokensAreDrawn) { expect_same({.force_together = false}); }
 
 TEST_P(Speculation, GivesTheSameAnswersWhereMasksAreLate) {
-    const EngineStats with = expect_same({.mask_patience = MaskPatience{.step_share = 0.002, .seconds_least = 1e-6}});
+    const EngineStats with = expect_same({.mask_patience = MaskPatience{.step_share = 0.02, .seconds_least = 15e-6}});
     EXPECT_GT(with.held_back, 0U);
 }
 
