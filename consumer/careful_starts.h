@@ -6,6 +6,7 @@
 // KafkaSource, on its thread; knows no Kafka.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,11 @@ public:
     // Suspects that have waited run on beside others.
     bool may_go_on(const schema::Source& source, Epoch epoch);
     std::size_t waiting() const { return starting_.size() + suspects_.size(); }
+    // Whether one of those that wait for the commit of their start alone is of a kind.
+    template <typename IsOfKind>
+    bool has_waiting(IsOfKind is_of_kind) const {
+        return std::ranges::any_of(starting_, [&](const Delivery& delivery) { return is_of_kind(delivery.record.source); });
+    }
     // No more jobs should be polled for now.
     bool is_full() const { return options_.jobs > 0 && waiting() >= options_.jobs; }
 

@@ -66,6 +66,8 @@ struct Refused {
     Outcome outcome;
     schema::JobError error;
 };
-using Publication = std::variant<StreamBegun, StreamDelta, StreamAbandoned, StillRunning, JobEnded, Refused>;
+// Intake to publisher: calls are held back until a commit lists their starts.
+struct CallsHeldBack {};
+using Publication = std::variant<StreamBegun, StreamDelta, StreamAbandoned, StillRunning, JobEnded, Refused, CallsHeldBack>;
 
 }  // namespace lorry::consumer

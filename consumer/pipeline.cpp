@@ -70,6 +70,7 @@ struct Pipeline::State final : RevocationHandler {
     void retry_starts();
     void end_parked();
     void update_observer();
+    void report_held_back();
     std::size_t working() const;
     std::size_t room() const;
     std::size_t room_for_calls() const;
@@ -166,12 +167,21 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         parts.source.allow_calls(has_bytes ? std::min(room_for_calls(), polled_max) : 0);
         for (Delivery& delivery : parts.source.poll(poll_time(), wanted, *this)) receive(std::move(delivery));
         idle = parked.count() + starting.size();
-        starts_wait = !starting.empty() || parts.source.waits_for_commit();
+        report_held_back();
         update_observer();
         check_commit();
     }
     is_closing = true;
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
+}
+
+// The publisher commits starts of calls at once, and those of other jobs soon.
+void Pipeline::State::report_held_back() {
+    const JobSource::HeldBack held = parts.source.held_back();
+    starts_wait = !starting.empty() || held != JobSource::HeldBack::none;
+    const auto is_call = [&](const WeighedJob& job) { return parts.source.is_call(job.tokenized.plan.job.source); };
+    Publication publication = CallsHeldBack();
+    if (held == JobSource::HeldBack::calls || std::ranges::any_of(starting, is_call)) publications.push_for(publication, {});
 }
 
 // Neither parked jobs nor calls count: they have limits of their own.
@@ -237,7 +247,7 @@ void Pipeline::State::publish_loop() {
         // Small jobs fill the window long before the interval ends.
         const bool window_fills = publisher.uncommitted() * 4 >= options.in_flight_max;
         const bool all_done = publisher.uncommitted() > 0 && nothing_runs();
-        if (Clock::now() >= next_commit || window_fills || all_done || publisher.has_uncommitted_calls() || at_end) {
+        if (Clock::now() >= next_commit || window_fills || all_done || publisher.calls_wait() || at_end) {
             publisher.commit();
             next_commit = Clock::now() + options.commit_interval;
         }

@@ -55,7 +55,7 @@ void Publisher::commit() {
     const std::size_t outcomes = sink_.commit();
     for (const auto& [source, epoch] : uncommitted_) jobs_in_flight_.remove(source, epoch);
     uncommitted_.clear();
-    has_uncommitted_calls_ = false;
+    calls_wait_ = false;
     if (outcomes > 0) observer_.on_committed(outcomes, std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin));
 }
 
@@ -109,7 +109,7 @@ void Publisher::publish(JobEnded ended) {
 void Publisher::publish(Outcome outcome) {
     if (!is_ours(outcome.source, outcome.epoch)) return;
     uncommitted_.emplace_back(outcome.source, outcome.epoch);
-    if (jobs_in_flight_.is_call(outcome.source, outcome.epoch)) has_uncommitted_calls_ = true;
+    if (jobs_in_flight_.is_call(outcome.source, outcome.epoch)) calls_wait_ = true;
     sink_.publish(std::move(outcome));
 }
 

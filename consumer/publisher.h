@@ -24,7 +24,8 @@ public:
     // Commits what was taken since the last commit; those jobs are no longer in flight.
     void commit();
     std::size_t uncommitted() const { return uncommitted_.size(); }
-    bool has_uncommitted_calls() const { return has_uncommitted_calls_; }
+    // Whether calls wait for a commit, of their results or of their starts.
+    bool calls_wait() const { return calls_wait_; }
 
 private:
     void publish(StreamBegun begun);
@@ -33,6 +34,7 @@ private:
     void publish(StillRunning running);
     void publish(JobEnded ended);
     void publish(Refused refused);
+    void publish(CallsHeldBack) { calls_wait_ = true; }
     void publish(Outcome outcome);
     bool is_ours(const schema::Source& source, Epoch epoch) const { return jobs_in_flight_.contains(source, epoch); }
     std::optional<std::int64_t> end_stream(const JobEnded& ended, const schema::Usage& usage);
@@ -51,7 +53,7 @@ private:
     };
     std::unordered_map<JobKey, Stream> streams_;
     std::vector<std::pair<schema::Source, Epoch>> uncommitted_;
-    bool has_uncommitted_calls_ = false;
+    bool calls_wait_ = false;
 };
 
 }  // namespace lorry::consumer

@@ -74,9 +74,10 @@ public:
     // Whether a job that has waited, and now lacks nothing else, may run; asked again until it may. True for any other job. Not asked for a
     // job that is refused.
     virtual bool may_go_on(const schema::Source&, Epoch) { return true; }
-    // Whether jobs that it has read are held back until they may start. Each start takes commits: one that lists it, and one that frees its
-    // place.
-    virtual bool waits_for_commit() const { return false; }
+    // Whether jobs that it has read are held back until they may start, and whether calls are among them. Each start takes commits: one
+    // that lists it, and one that frees its place.
+    enum class HeldBack { none, jobs, calls };
+    virtual HeldBack held_back() const { return HeldBack::none; }
     // Jobs not yet polled, if known: for progress and the backlog metric.
     virtual std::optional<std::int64_t> backlog() = 0;
     // Whether this member has lost its partitions: others may have them, and nothing of them can be committed. Asked during a drain.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # Checks what ops/bench-peers computes and refuses, with a fake driver instead of engines, so that nothing need be installed, and what
-# ops/bench-startup refuses. ctest runs it.
+# ops/bench-startup and ops/bench-serve refuse. ctest runs it.
 import argparse
 import json
 import os
@@ -247,7 +247,8 @@ class Program(unittest.TestCase):
 
     def test_wrong_calls_are_refused_and_say_what_there_is(self):
         for arguments, word in ((["--works", "W1,W9"], "W9"), (["--peers", "nobody"], "openvino"), (["--shape", "X"], "S, G, T"),
-                                (["--rounds", "0"], "no number from 1"), (["--precision", "int2"], "int4")):  # fmt: skip
+                                (["--rounds", "0"], "no number from 1"), (["--precision", "int2"], "int4"),
+                                (["--shape", "S", "--works", "J1d"], "no chosen shape")):  # fmt: skip
             done = self.bench(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(word, done.stderr)
@@ -322,6 +323,22 @@ class Startup(unittest.TestCase):
             done = self.bench(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn("at least two adapters", done.stderr)
+
+    def test_without_lorry_it_says_how_to_get_it(self):
+        done = self.bench("--lorry", "/nowhere/lorry")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ops/build", done.stderr)
+
+
+class Calls(unittest.TestCase):
+    def bench(self, *arguments):
+        return subprocess.run([str(ROOT / "ops" / "bench-serve"), *arguments], capture_output=True, text=True, timeout=300)
+
+    def test_wrong_calls_are_refused(self):
+        for arguments in (["--connections", "1,none"], ["--connections", "0"], ["--seconds", "0"]):
+            done = self.bench(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn("is no number from 1", done.stderr)
 
     def test_without_lorry_it_says_how_to_get_it(self):
         done = self.bench("--lorry", "/nowhere/lorry")

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds short_turn{5};  // while jobs wait for the commit of their start
+constexpr milliseconds short_turn{2};  // while jobs wait for the commit of their start
 constexpr milliseconds commit_patience{1'000};
 constexpr std::chrono::seconds hold_log_interval{30};
 constexpr std::chrono::seconds unreadable_log_interval{60};
@@ -435,6 +435,11 @@ void KafkaSource::publish_unreadable() {
 std::vector<UnreadableRecord> KafkaSource::unreadable() const {
     const std::scoped_lock lock(unreadable_mutex_);
     return unreadable_;
+}
+
+JobSource::HeldBack KafkaSource::held_back() const {
+    if (careful_.waiting() == 0) return HeldBack::none;
+    return careful_.has_waiting([this](const schema::Source& source) { return is_call(source); }) ? HeldBack::calls : HeldBack::jobs;
 }
 
 bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.has_room_for(source); }

@@ -49,7 +49,7 @@ public:
     std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) override;
     bool is_call(const schema::Source& source) const override { return source.topic == options_.topics.calls(); }
     void allow_calls(std::size_t max) override { calls_max_ = max; }
-    bool waits_for_commit() const override { return careful_.waiting() > 0; }
+    HeldBack held_back() const override;
     void waits(const schema::Source& source, Epoch epoch) override { careful_.waits(source, epoch); }
     bool may_go_on(const schema::Source& source, Epoch epoch) override { return careful_.may_go_on(source, epoch); }
     bool exhausted() const override { return false; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "consumer/publisher.h"
 #include "tests/support/pipeline_rig.h"
 
 namespace lorry::consumer {
@@ -80,6 +81,26 @@ TEST(CallsInThePipeline, TheResultOfOneIsCommittedAtOnce) {
     };
     rig.run();
     EXPECT_EQ(committed_with_call, std::set<std::int64_t>{4}) << "the jobs beside it had not ended";
+}
+
+// Pins: the first calls of a partition, whose starts are committed before they run, waited for the pace of commits.
+TEST(CallsInThePipeline, StartsOfThoseHeldBackAreCommittedAtOnce) {
+    CallsRig rig;
+    const InFlightLimits limits = InFlightLimits::of(1'000, 1 << 20, rig.engine_options);
+    JobsInFlight in_flight(limits);
+    Publisher publisher(rig.sink, rig.reply, in_flight, rig.observer);
+    EXPECT_FALSE(publisher.calls_wait());
+    publisher.take(CallsHeldBack());
+    EXPECT_TRUE(publisher.calls_wait());
+    publisher.commit();
+    EXPECT_FALSE(publisher.calls_wait());
+    EXPECT_EQ(rig.sink.commits, 1);
+
+    rig.options.commit_interval = std::chrono::hours(1);
+    rig.source.held = JobSource::HeldBack::calls;
+    rig.source.add(long_job(0));
+    rig.run();
+    EXPECT_GE(rig.sink.commits, 3) << "while the job ran";
 }
 
 // Pins: calls for an adapter that nobody knows took all places of calls while they waited.

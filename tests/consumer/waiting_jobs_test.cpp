@@ -110,7 +110,7 @@ TEST(WaitingJobs, ACancelOrADeadlineEndsThemWhileTheyWait) {
 TEST(WaitingJobs, CommitsComeAtOnceWhileStartsWaitForThem) {
     WaitingRig rig;
     rig.options.commit_interval = std::chrono::hours(1);
-    rig.source.starts_wait = true;
+    rig.source.held = JobSource::HeldBack::jobs;
     rig.source.add(large("runs"));
     bool first = true;
     rig.observer.at_step = [&](const engine::EngineStats& stats) {

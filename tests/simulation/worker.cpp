@@ -37,7 +37,7 @@ public:
     bool exhausted() const override { return inner_.exhausted(); }
     void waits(const schema::Source& source, consumer::Epoch epoch) override { inner_.waits(source, epoch); }
     bool may_go_on(const schema::Source& source, consumer::Epoch epoch) override { return inner_.may_go_on(source, epoch); }
-    bool waits_for_commit() const override { return inner_.waits_for_commit(); }
+    HeldBack held_back() const override { return inner_.held_back(); }
     std::optional<std::int64_t> backlog() override { return inner_.backlog(); }
     bool has_lost_partitions() const override { return inner_.has_lost_partitions(); }
     void close(consumer::RevocationHandler& handler, consumer::Clock::time_point deadline) override { inner_.close(handler, deadline); }

@@ -53,8 +53,8 @@ public:
     std::function<bool(std::int64_t offset)> lets_go_on = nullptr;
     bool may_go_on(const schema::Source& source, consumer::Epoch) override { return !lets_go_on || lets_go_on(source.offset); }
 
-    bool starts_wait = false;
-    bool waits_for_commit() const override { return starts_wait; }
+    HeldBack held = HeldBack::none;
+    HeldBack held_back() const override { return held; }
     std::atomic<bool> has_lost = false;
     bool has_lost_partitions() const override { return has_lost; }
     std::atomic<bool> has_given_up = false;
