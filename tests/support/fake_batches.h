@@ -25,6 +25,10 @@ public:
         const std::lock_guard lock(mutex_);
         contents_[name] = std::move(content);
     }
+    void clear() {
+        const std::lock_guard lock(mutex_);
+        contents_.clear();
+    }
     std::atomic<bool> is_full = false;        // writing fails
     std::atomic<bool> is_unreadable = false;  // opening fails
     std::atomic<int> open_readers = 0;
@@ -123,6 +127,16 @@ public:
     void cancel_batch(const schema::BatchRecord& batch) override {
         const std::lock_guard lock(mutex_);
         cancelled_.push_back(batch.id);
+    }
+    std::vector<schema::FileRecord> files() const {
+        const std::lock_guard lock(mutex_);
+        return files_;
+    }
+    void clear() {
+        const std::lock_guard lock(mutex_);
+        files_.clear();
+        batches_.clear();
+        cancelled_.clear();
     }
     std::vector<schema::BatchRecord> batches() const {
         const std::lock_guard lock(mutex_);

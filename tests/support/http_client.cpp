@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -100,6 +101,11 @@ HttpReply HttpConnection::get(std::string_view path) {
     auto reply = receive();
     if (!reply) throw std::runtime_error(fmt::format("the server closed the connection instead of answering GET {}", path));
     return std::move(*reply);
+}
+
+void HttpClient::wait_for_bytes(std::chrono::milliseconds patience) const {
+    pollfd socket{.fd = socket_.number(), .events = POLLIN, .revents = 0};
+    require(poll(&socket, 1, static_cast<int>(patience.count())) >= 0, "poll");
 }
 
 void HttpClient::end_sending() { shutdown(socket_.number(), SHUT_WR); }

@@ -1,6 +1,7 @@
 // An HTTP client that sends any bytes, right or wrong, and shows what comes back. Used by tests of ops and a fuzz target.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,6 +61,8 @@ public:
     explicit HttpClient(int port, const std::string& from = "127.0.0.1");
 
     bool send(std::string_view bytes) override;
+    // Waits until there is something to receive, or the connection has ended, or that time is over.
+    void wait_for_bytes(std::chrono::milliseconds patience) const;
     // Says that nothing more will be sent.
     void end_sending();
     // Whether the connection ended with a reset: what the server had sent may be lost.
