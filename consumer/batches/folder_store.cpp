@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -41,6 +42,22 @@ bool is_name(std::string_view name) {
     return !name.empty() && name.size() <= 200 && name[0] != '.' && name.find_first_not_of(letters) == name.npos;
 }
 
+void write_all(const FileDescriptor& file, std::string_view bytes, const fs::path& path) {
+    while (!bytes.empty()) {
+        const ssize_t written = ::write(file.number(), bytes.data(), bytes.size());
+        if (written < 0 && errno != EINTR) fail("write", path);
+        if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+}
+
+void sync_folder(const fs::path& folder) {
+    const FileDescriptor entry(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (entry.number() < 0 || ::fsync(entry.number()) != 0) fail("sync", folder);
+}
+
+// Of a content, as the gateway and consumer/batches name them. Others are not removed, whoever wrote them.
+bool is_of_lorry(std::string_view name) { return name.starts_with("file-") || name.starts_with("batch_"); }
+
 class FolderWriter final : public FileStore::Writer {
 public:
     FolderWriter(const fs::path& folder, const std::string& name)
@@ -53,19 +70,12 @@ public:
     ~FolderWriter() override {
         if (!is_kept_) ::unlink(temporary_.c_str());
     }
-    void write(std::string_view bytes) override {
-        while (!bytes.empty()) {
-            const ssize_t written = ::write(file_.number(), bytes.data(), bytes.size());
-            if (written < 0 && errno != EINTR) fail("write", temporary_);
-            if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
-        }
-    }
+    void write(std::string_view bytes) override { write_all(file_, bytes, temporary_); }
     void keep() override {
         if (::fsync(file_.number()) != 0) fail("sync", temporary_);
         if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename", temporary_);
         is_kept_ = true;
-        const FileDescriptor entry(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        if (entry.number() < 0 || ::fsync(entry.number()) != 0) fail("sync", folder_);
+        sync_folder(folder_);
     }
 
 private:
@@ -103,15 +113,45 @@ FolderStore::FolderStore(fs::path folder) : folder_(std::move(folder)) {
     if (error) throw std::runtime_error(fmt::format("--files {}: cannot be made: {}", folder_.string(), error.message()));
     if (is_new) fs::permissions(folder_, fs::perms::owner_all, error);
     if (::access(folder_.c_str(), R_OK | W_OK | X_OK) != 0) fail("use", folder_);
-    const fs::path marked = folder_ / marker;
-    const FileDescriptor file(::open(marked.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
-    is_new_ = file.number() >= 0;
-    if (!is_new_ && errno != EEXIST) fail("write", marked);
 }
 
-void FolderStore::unmark() const {
+std::optional<std::string> FolderStore::owner() const {
+    const fs::path path = folder_ / marker;
+    if (::access(path.c_str(), F_OK) != 0) {
+        if (errno == ENOENT) return std::nullopt;
+        fail("read", path);
+    }
+    std::ifstream in(path);
+    std::string owner;
+    std::getline(in, owner);
+    if (in.bad() || owner.empty()) {
+        throw std::runtime_error(
+            fmt::format("the files' folder: {} does not say whose contents the folder has: remove this file if the folder has no others",
+                        path.string()));
+    }
+    return owner;
+}
+
+void FolderStore::mark(const std::string& owner, const std::string& note) const {
+    const fs::path path = folder_ / marker;
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    if (file.number() < 0) {
+        if (errno == EEXIST) return;
+        fail("write", path);
+    }
+    write_all(file, fmt::format("{}\n{}\n", owner, note), path);
+    if (::fsync(file.number()) != 0) fail("sync", path);
+    sync_folder(folder_);
+}
+
+bool FolderStore::has_contents() const {
     std::error_code error;
-    fs::remove(folder_ / marker, error);
+    for (const auto& entry : fs::directory_iterator(folder_, error)) {
+        std::error_code gone;
+        if (entry.is_regular_file(gone) && !entry.path().filename().string().starts_with('.')) return true;
+    }
+    if (error) throw std::runtime_error(fmt::format("the files' folder: cannot list {}: {}", folder_.string(), error.message()));
+    return false;
 }
 
 std::unique_ptr<FileStore::Writer> FolderStore::create(const std::string& name) {
@@ -149,9 +189,9 @@ std::vector<std::string> FolderStore::older_than(std::chrono::seconds age) {
         const auto written = entry.last_write_time(gone);
         if (gone || written > limit || !entry.is_regular_file(gone)) continue;
         const std::string name = entry.path().filename().string();
-        if (is_name(name)) {
+        if (is_of_lorry(name)) {
             names.push_back(name);
-        } else if (name.starts_with(".file-") || name.starts_with(".batch_")) {
+        } else if (name.starts_with('.') && is_of_lorry(std::string_view(name).substr(1))) {
             fs::remove(entry.path(), gone);
         }
     }

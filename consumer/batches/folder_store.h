@@ -1,8 +1,11 @@
-// A FileStore in a folder, which may be shared by many machines (NFS, a volume). A file of its own marks the folder, so that contents of a
-// volume that is not mounted are not taken for lost. Made by `lorry serve`.
+// A FileStore in a folder, which may be shared by many machines (NFS, a volume). A file of its own, the marker, says whose contents the
+// folder has: contents of a volume that is not mounted are not taken for lost, and those of others not for orphans
+// (consumer/kafka/batches/folder_claim.h). Made by `lorry serve`.
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "consumer/batches/batch_backend.h"
 
@@ -12,10 +15,14 @@ class FolderStore final : public FileStore {
 public:
     // Makes the folder if it is missing, for this user alone. Throws std::runtime_error if it cannot be written to.
     explicit FolderStore(std::filesystem::path folder);
-    // No store had used the folder before. unmark() makes it so again.
-    bool is_new() const { return is_new_; }
-    void unmark() const;
     static constexpr const char* marker = ".lorry-files";
+    const std::filesystem::path& folder() const { return folder_; }
+    // The first line of the marker: the id of those whose contents are here. nullopt: there is no marker. Throws if it has no id.
+    std::optional<std::string> owner() const;
+    // Writes the marker, with a note for people. Nothing happens if there is one.
+    void mark(const std::string& owner, const std::string& note) const;
+    // Whether there are files in the folder, whoever wrote them; hidden ones do not count.
+    bool has_contents() const;
 
     std::unique_ptr<Writer> create(const std::string& name) override;
     std::unique_ptr<Reader> open(const std::string& name, std::int64_t from) override;
@@ -24,7 +31,6 @@ public:
 
 private:
     const std::filesystem::path folder_;
-    bool is_new_ = false;
 };
 
 }  // namespace lorry::consumer

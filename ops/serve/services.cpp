@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/kafka/batches/folder_claim.h"
 #include "ops/command.h"
 #include "ops/event_log.h"
 #include "ops/kafka_settings.h"
@@ -40,13 +41,7 @@ Batches::Batches(const consumer::KafkaConfig& kafka, const Settings& settings, c
                  consumer::Clock::time_point deadline)
     : store_(settings.files), topics_(kafka, topics_of(settings)), file_bytes_max_(settings.file_bytes_max.count) {
     topics_.wait_until_read(deadline);
-    if (store_.is_new() && !topics_.is_empty()) {
-        store_.unmark();
-        throw UsageError(fmt::format(
-            "--files {0}: the folder is new, but the topic {1} has files: is its volume mounted? If their contents are lost, create the "
-            "file {0}/{2}, and their batches will fail",
-            settings.files, topics_of(settings).files(), consumer::FolderStore::marker));
-    }
+    if (const auto why = consumer::claim_folder(store_, topics_)) throw UsageError(fmt::format("--files: {}", *why));
     owner_.emplace(kafka,
                    consumer::BatchOwner::Options{.topics = topics_of(settings),
                                                  .run = {.base_name = base_name, .line_bytes_max = settings.job_bytes_max.count}},

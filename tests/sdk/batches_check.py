@@ -177,6 +177,17 @@ async def check_killed_gateway(stack: Stack, key: str) -> tuple[str, list[Path]]
     return answer.headers["x-request-id"], left
 
 
+def check_foreign_folder(stack: Stack) -> None:
+    """A gateway of another prefix would take all that is in the folder for orphans."""
+    flags = [*stack.flags[:3], f"{stack.flags[3]}-other"]
+    made = subprocess.run([stack.program, "topics", "create", "--partitions", "2", *flags], capture_output=True, text=True, cwd=ROOT)
+    assert made.returncode == 0, made.stderr
+    serve = ["serve", "--base-name", "model", "--listen", "127.0.0.1:0", "--files", str(stack.files)]
+    command = [stack.program, *serve, "--insecure-no-keys", "true", *flags]
+    refused = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
+    assert refused.returncode == 2 and "does not know" in refused.stderr, refused
+
+
 async def check_after_the_kill(client, stack: Stack, call: str, left: list[Path]) -> None:
     assert [file.filename async for file in client.files.list()] == ["kept.jsonl"], "half of an upload is no file"
     wait_for(lambda: not any(path.exists() for path in left))
@@ -231,6 +242,7 @@ async def check_all(stack: Stack, encoder: Stack) -> None:
     worker = stack.worker()
     encoder.worker()
     call, left = await check_killed_gateway(stack, keys[0])
+    check_foreign_folder(stack)
     gateways = [stack.gateway("--calls-max", str(CALLS_MAX)), stack.gateway()]
     # Meanwhile the group finds out that it has lost a member.
     await asyncio.to_thread(check_generation, gateways[0][1], keys[0])

@@ -6,7 +6,7 @@
 namespace lorry::consumer {
 namespace {
 
-KafkaSettings settings_of(const std::string& group) {
+KafkaSettings group_settings_of(const std::string& group) {
     return {{"group.id", group},
             {"enable.auto.commit", "false"},
             {"enable.auto.offset.store", "false"},
@@ -21,7 +21,7 @@ KafkaSettings settings_of(const std::string& group) {
 
 BatchGroup::BatchGroup(const KafkaConfig& config, const std::string& group, const std::string& topic)
     : connection_(
-          config, KafkaConnection::Kind::consumer, settings_of(group),
+          config, KafkaConnection::Kind::consumer, group_settings_of(group),
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_rebalance_cb(conf, on_rebalance); }, this) {
     connection_.required_partition_count(topic);
     rd_kafka_poll_set_consumer(connection_.handle());

@@ -415,6 +415,8 @@ void BatchOwner::State::keep_house() {
         const auto contents = store.older_than(options.orphan_age);
         topics.wait_until_read(SteadyClock::now() + open_patience);
         const auto used = topics.contents_in_use();
+        // A topic that was emptied, rather than files that are all orphans.
+        if (used.empty() && !contents.empty()) throw std::runtime_error("no file or batch is known, so nothing is taken for an orphan");
         for (const std::string& name : contents) {
             if (used.contains(name)) continue;
             store.remove(name);

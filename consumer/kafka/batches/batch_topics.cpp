@@ -13,6 +13,10 @@ namespace lorry::consumer {
 namespace {
 
 constexpr std::string_view cancel_suffix = "/cancel";
+// Before the id, in the key of a record of the topic of files. Each id has a key of its own and all are in one partition, so that all
+// gateways agree on which one was first, also after compaction.
+constexpr std::string_view folder_prefix = "folder/";
+constexpr std::int32_t folder_partition = 0;
 constexpr std::chrono::seconds read_patience{10};
 
 void wait(TopicFollower& follower) {
@@ -61,6 +65,11 @@ void BatchTopics::read_files() { wait(*file_follower_); }
 void BatchTopics::read_batches() { wait(*batch_follower_); }
 
 void BatchTopics::apply_file(const schema::JobRecord& record) {
+    if (record.key && record.key->starts_with(folder_prefix)) {
+        const std::lock_guard lock(mutex_);
+        if (record.value && !folder_id_) folder_id_ = record.key->substr(folder_prefix.size());
+        return;
+    }
     auto file = read_keyed(record, schema::parse_file);
     if (!file) return warn_of(record, file.error());
     const std::lock_guard lock(mutex_);
@@ -195,9 +204,14 @@ void BatchTopics::cancel_batch(const schema::BatchRecord& batch) {
     read_batches();
 }
 
-bool BatchTopics::is_empty() const {
+std::optional<std::string> BatchTopics::folder_id() const {
     const std::lock_guard lock(mutex_);
-    return files_.size() == 0 && batches_.size() == 0;
+    return folder_id_;
+}
+
+void BatchTopics::name_folder(const std::string& id) {
+    write({.topic = topics_.files(), .partition = folder_partition, .key = std::string(folder_prefix) + id, .value = "{}"});
+    read_files();
 }
 
 std::vector<schema::BatchRecord> BatchTopics::open_batches(std::int32_t partition) const {

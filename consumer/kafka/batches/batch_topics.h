@@ -57,8 +57,11 @@ public:
     void remove_file(const schema::FileRecord& file) override;
     void cancel_batch(const schema::BatchRecord& batch) override;
 
-    // Whether anything is known.
-    bool is_empty() const;
+    // The id of the folder that has the contents, as the first record says that names one. nullopt: none does.
+    std::optional<std::string> folder_id() const;
+    // Names it, unless another gateway was first. Throws Unavailable.
+    void name_folder(const std::string& id);
+    std::string files_topic() const { return topics_.files(); }
     // For the owner of a partition: its batches that have not ended, as far as they were read.
     std::vector<schema::BatchRecord> open_batches(std::int32_t partition) const;
     bool is_cancelled(const std::string& batch) const;
@@ -85,6 +88,7 @@ private:
     std::unordered_map<std::string, std::int32_t> partition_of_;  // by batch
     std::unordered_set<std::string> open_;                        // batches that have not ended
     std::unordered_set<std::string> cancelled_;                   // batches
+    std::optional<std::string> folder_id_;
 
     std::unique_ptr<TopicFollower> file_follower_;  // last: their threads call apply_…
     std::unique_ptr<TopicFollower> batch_follower_;

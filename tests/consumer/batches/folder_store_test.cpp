@@ -37,18 +37,24 @@ std::size_t files_in(const std::filesystem::path& folder) {
 TEST(FolderStore, KnowsItsFolderAgain) {
     const tests::TempFolder folder;
     FolderStore store(folder / "files");
-    EXPECT_TRUE(store.is_new());
-    EXPECT_FALSE(FolderStore(folder / "files").is_new());
+    EXPECT_EQ(store.owner(), std::nullopt);
+    store.mark("0123", "a note");
+    FolderStore(folder / "files").mark("4567", "by another one, too late");
+    EXPECT_EQ(store.owner(), "0123");
+    EXPECT_FALSE(store.has_contents()) << "the marker is none";
     EXPECT_EQ(read(store, "file-1"), "missing");
     std::filesystem::rename(folder / "files", folder / "elsewhere");
     EXPECT_THROW(store.open("file-1", 0), std::runtime_error);
     std::filesystem::create_directory(folder / "files");
     EXPECT_THROW(store.open("file-1", 0), std::runtime_error);
+    std::ofstream(folder / "files" / FolderStore::marker) << "\n";
+    EXPECT_THROW(store.owner(), std::runtime_error) << "it does not say whose";
 }
 
 TEST(FolderStore, KeepsAContentAsAWhole) {
     const tests::TempFolder folder;
     FolderStore store(folder / "files");
+    store.mark("0123", "a note");
     {
         const auto writer = store.create("file-1");
         writer->write("one ");
@@ -65,7 +71,9 @@ TEST(FolderStore, KeepsAContentAsAWhole) {
         writer->keep();
     }
     EXPECT_EQ(read(store, "file-1"), "three");
+    EXPECT_TRUE(store.has_contents());
     store.remove("file-1");
+    EXPECT_FALSE(store.has_contents());
     store.remove("file-1");
     EXPECT_EQ(read(store, "file-1"), "missing");
 }
@@ -80,10 +88,11 @@ TEST(FolderStore, DropsWhatIsNotKept) {
     std::ofstream(folder / ".file-2.00000000000000000000000000000000") << "half";
     std::ofstream(folder / "file-3") << "whole";
     std::ofstream(folder / ".hidden") << "of somebody else";
+    std::ofstream(folder / "thesis.txt") << "of somebody else";
     EXPECT_THAT(store.older_than(std::chrono::hours(1)), IsEmpty());
-    EXPECT_EQ(files_in(folder.path()), 3U);
+    EXPECT_EQ(files_in(folder.path()), 4U);
     EXPECT_THAT(store.older_than(std::chrono::seconds(-5)), ElementsAre("file-3"));
-    EXPECT_EQ(files_in(folder.path()), 2U);
+    EXPECT_EQ(files_in(folder.path()), 3U);
 }
 
 TEST(FolderStore, SaysWhatIsWrongWithItsFolder) {
