@@ -110,10 +110,30 @@ struct BatchRun::ResultFile {
     }
 };
 
+// How far the input was checked.
+struct BatchRun::Check {
+    std::int64_t position = 0;              // of the next line's first byte
+    std::int64_t number = 0;                // of the line before, from 1
+    std::int64_t lines = 0;                 // that are not empty
+    std::unordered_set<std::uint64_t> ids;  // hashes of custom_ids
+    std::vector<schema::BatchError> errors;
+};
+
+// How far the files of results were written.
+struct BatchRun::Writing {
+    ResultFile output;
+    ResultFile errors;
+    std::size_t parts = 0;      // that were written
+    std::size_t line = 0;       // the next one that may have no result
+    std::int64_t position = 0;  // of its first byte
+};
+
 BatchRun::BatchRun(schema::BatchRecord batch, FileStore& store, BatchLog& log, Options options)
     : batch_(std::move(batch)), store_(store), log_(log), options_(std::move(options)) {
-    count_parts();
+    count_again();
 }
+
+BatchRun::~BatchRun() = default;
 
 void BatchRun::read_part(const std::string& part, const std::function<void(const Row&)>& take) const {
     auto content = store_.open(part, 0);
@@ -126,20 +146,28 @@ void BatchRun::read_part(const std::string& part, const std::function<void(const
     }
 }
 
-// Which lines have a result, as the parts say that are there.
-void BatchRun::count_parts() {
+void BatchRun::count_again() {
     has_result_.assign(static_cast<std::size_t>(batch_.lines), false);
     batch_.succeeded = 0;
     batch_.failed = 0;
-    for (const std::string& part : batch_.parts) {
-        try {
-            read_part(part, [&](const Row& row) {
-                if (!has_result_.at(static_cast<std::size_t>(row.line))) mark(row.line, row.is_success);
-            });
-        } catch (const BatchContentLost& lost) {
-            lost_ = lost.error;
-        }
+    counted_ = 0;
+}
+
+// A part that is gone or damaged is left out as a whole.
+void BatchRun::count() {
+    CHECK(!has_counted(), "there is a part to be counted");
+    std::vector<std::pair<std::int64_t, bool>> rows;
+    try {
+        read_part(batch_.parts[counted_], [&](const Row& row) { rows.emplace_back(row.line, row.is_success); });
+    } catch (const BatchContentLost& lost) {
+        if (!lost_) lost_ = lost.error;
+        batch_.parts.erase(batch_.parts.begin() + static_cast<std::ptrdiff_t>(counted_));
+        return;
     }
+    for (const auto& [line, is_success] : rows) {
+        if (!has_result_.at(static_cast<std::size_t>(line))) mark(line, is_success);
+    }
+    ++counted_;
 }
 
 void BatchRun::mark(std::int64_t line, bool is_success) {
@@ -148,9 +176,9 @@ void BatchRun::mark(std::int64_t line, bool is_success) {
 }
 
 void BatchRun::take(std::int64_t line, std::string_view result) {
-    const bool is_gathering = batch_.state == BatchState::in_progress || batch_.state == BatchState::cancelling;
-    if (!is_gathering || line < 0 || line >= std::min(batch_.next_line, batch_.lines) || has_result_.at(static_cast<std::size_t>(line)))
-        return;
+    // A batch that is given up keeps the results that it has.
+    if (!is_gathering() || !has_counted() || lost_) return;
+    if (line < 0 || line >= std::min(batch_.next_line, batch_.lines) || has_result_.at(static_cast<std::size_t>(line))) return;
     const auto summary = schema::parse_result(result);
     if (!summary) return;
     // One line, whoever wrote it.
@@ -160,13 +188,17 @@ void BatchRun::take(std::int64_t line, std::string_view result) {
 }
 
 bool BatchRun::step(const Moment& moment) {
-    std::optional<schema::BatchError> lost = lost_;
-    try {
-        if (!lost) return go_on(moment);
-    } catch (const BatchContentLost& error) {
-        lost = error.error;
+    if (!has_counted()) {
+        count();
+    } else if (lost_) {
+        give_up(moment);
+    } else {
+        try {
+            return go_on(moment);
+        } catch (const BatchContentLost& error) {
+            lose(error.error);
+        }
     }
-    give_up(moment, *std::move(lost));
     return true;
 }
 
@@ -174,15 +206,16 @@ bool BatchRun::go_on(const Moment& moment) {
     if (!pending_.empty() && !pending_since_) pending_since_ = moment.now;
     const bool is_early = batch_.state == BatchState::validating || batch_.state == BatchState::in_progress;
     if (moment.is_cancelled && is_early) {
+        check_.reset();
         enter(BatchState::cancelling, moment.now);
         write(moment);
         return true;
     }
     switch (batch_.state) {
-        case BatchState::validating: return validate(moment);
+        case BatchState::validating: check_piece(moment); return true;
         case BatchState::in_progress: return advance(moment);
         case BatchState::cancelling: return await_stop(moment);
-        case BatchState::finalizing: write_files(moment); return true;
+        case BatchState::finalizing: write_piece(moment); return true;
         case BatchState::failed:
         case BatchState::completed:
         case BatchState::expired:
@@ -234,52 +267,67 @@ std::optional<schema::BatchError> BatchRun::fault_of(std::string_view line, std:
     return std::nullopt;
 }
 
-// Reads all lines. Any fault fails the batch, before a line is sent.
-bool BatchRun::validate(const Moment& moment) {
-    std::unordered_set<std::uint64_t> ids;
-    const auto refuse = [&](schema::BatchError error, std::optional<std::int64_t> line) {
-        error.line = line;
-        error.message = schema::shortened(error.message, error_message_bytes_max);
-        batch_.errors.push_back(std::move(error));
-    };
-    auto content = store_.open(batch_.input_file, 0);
+// Of a line, or of the file.
+void BatchRun::refuse(schema::BatchError error, std::optional<std::int64_t> line) {
+    error.line = line;
+    error.message = schema::shortened(error.message, error_message_bytes_max);
+    check_->errors.push_back(std::move(error));
+}
+
+void BatchRun::check_line(std::string_view line, std::int64_t number) {
+    if (++check_->lines > options_.lines_max) {
+        refuse({.code = "too_many_lines", .message = fmt::format("a batch may have {} lines", options_.lines_max)}, number);
+    } else if (auto fault = fault_of(line, check_->ids)) {
+        refuse(*std::move(fault), number);
+    }
+}
+
+// Reads the next lines. Any fault fails the batch, before a line is sent; an owner that goes on with another's batch checks all of it.
+void BatchRun::check_piece(const Moment& moment) {
+    if (!check_) check_ = std::make_unique<Check>();
+    Check& check = *check_;
+    auto content = store_.open(batch_.input_file, check.position);
     if (!content) {
         refuse({.code = "file_not_found", .message = "the input file was deleted"}, std::nullopt);
-    } else {
-        LineReader lines(std::move(content), 0, options_.line_bytes_max);
-        while (const auto line = lines.next()) {
-            if (line->is_too_long) {
-                refuse(
-                    error_of(schema::ErrorCode::payload_too_large, fmt::format("the line has more than {} bytes", options_.line_bytes_max)),
-                    lines.number() + 1);
-                break;
-            }
-            if (++batch_.lines > options_.lines_max) {
-                refuse({.code = "too_many_lines", .message = fmt::format("a batch may have {} lines", options_.lines_max)}, lines.number());
-                break;
-            }
-            if (auto fault = fault_of(line->text, ids)) refuse(*std::move(fault), lines.number());
-            if (batch_.errors.size() >= errors_max) break;
-        }
-        if (batch_.lines == 0 && batch_.errors.empty())
-            refuse({.code = "empty_file", .message = "the input file has no lines"}, std::nullopt);
+        return finish_check(moment);
     }
-    if (batch_.errors.empty() && batch_.key_jobs_max && moment.key_jobs + batch_.lines > *batch_.key_jobs_max) {
+    LineReader lines(std::move(content), check.position, options_.line_bytes_max);
+    const std::int64_t end = check.position + static_cast<std::int64_t>(options_.piece_bytes);
+    while (lines.position() < end) {
+        const auto line = lines.next();
+        const std::int64_t number = check.number + lines.number();
+        if (line && !line->is_too_long) {
+            check_line(line->text, number);
+            if (check.lines <= options_.lines_max && check.errors.size() < errors_max) continue;
+        } else if (line) {
+            refuse(error_of(schema::ErrorCode::payload_too_large, fmt::format("the line has more than {} bytes", options_.line_bytes_max)),
+                   number + 1);
+        }
+        return finish_check(moment);
+    }
+    check.position = lines.position();
+    check.number += lines.number();
+}
+
+void BatchRun::finish_check(const Moment& moment) {
+    const std::int64_t lines = check_->lines;
+    if (lines == 0 && check_->errors.empty()) refuse({.code = "empty_file", .message = "the input file has no lines"}, std::nullopt);
+    if (check_->errors.empty() && batch_.key_jobs_max && moment.key_jobs + lines > *batch_.key_jobs_max) {
         refuse(
             {.code = "batch_queue_full",
              .message = fmt::format("the batches of this API key may have {} jobs without a result; {} wait or run, and this file has {}",
-                                    *batch_.key_jobs_max, moment.key_jobs, batch_.lines)},
+                                    *batch_.key_jobs_max, moment.key_jobs, lines)},
             std::nullopt);
     }
+    batch_.errors = std::move(std::exchange(check_, nullptr)->errors);
     if (batch_.errors.empty()) {
-        has_result_.assign(static_cast<std::size_t>(batch_.lines), false);
+        batch_.lines = lines;
+        has_result_.assign(static_cast<std::size_t>(lines), false);
         enter(BatchState::in_progress, moment.now);
     } else {
-        batch_.lines = 0;
         enter(BatchState::failed, moment.now);
     }
     write(moment);
-    return true;
 }
 
 // The next of: an end, lines, a part, counts.
@@ -313,7 +361,7 @@ bool BatchRun::await_stop(const Moment& moment) {
 
 // A slice of lines. False: all are sent, or enough of them.
 bool BatchRun::send(const Moment& moment) {
-    const std::int64_t room = options_.ahead - (batch_.next_line - ended());
+    const std::int64_t room = options_.ahead - moment.others_open - open_lines();
     if (batch_.next_line == batch_.lines || room <= 0) return false;
     // Closed after each slice: hundreds of batches may be open.
     LineReader input = open_input(batch_.next_byte);
@@ -341,6 +389,7 @@ void BatchRun::store_part() {
     part->write(pending_);
     part->keep();
     batch_.parts.push_back(name);
+    ++counted_;
     pending_.clear();
     pending_since_.reset();
 }
@@ -362,41 +411,59 @@ void BatchRun::finalize(const Moment& moment) {
     write(moment);
 }
 
-void BatchRun::write_files(const Moment& moment) {
-    const bool is_cancelled = batch_.since.contains(BatchState::cancelling);
-    const bool is_whole = ended() == batch_.lines;
-    std::optional<schema::BatchFailure> missing;
-    if (!is_whole) missing = is_cancelled ? schema::BatchFailure::cancelled : schema::BatchFailure::expired;
-    std::vector<schema::FileRecord> files = write_results(moment, missing);
-    end(is_cancelled ? BatchState::cancelled : is_whole ? BatchState::completed : BatchState::expired, moment, std::move(files));
+// It cannot go on. What it has is counted again, as parts may be gone.
+void BatchRun::lose(schema::BatchError why) {
+    lost_ = std::move(why);
+    check_.reset();
+    writing_.reset();
+    if (!pending_.empty()) store_part();
+    count_again();
 }
 
-// It ends with the rows that are still there. Lines without one have none: their names may be gone, too.
-void BatchRun::give_up(const Moment& moment, schema::BatchError why) {
+// Its files get the rows that are still there. Lines without one have none: their names may be gone, too.
+void BatchRun::give_up(const Moment& moment) {
     if (batch_.next_line > ended()) log_.stop_lines(batch_);
-    if (!pending_.empty()) store_part();
-    std::erase_if(batch_.parts, [&](const std::string& part) {
-        try {
-            read_part(part, [](const Row&) {});
-            return false;
-        } catch (const BatchContentLost&) {
-            return true;
-        }
-    });
-    count_parts();
+    batch_.errors.push_back(*std::exchange(lost_, std::nullopt));
     batch_.output_file = batch_.succeeded > 0 ? std::optional(schema::draw_file_id()) : std::nullopt;
     batch_.error_file = batch_.failed > 0 ? std::optional(schema::draw_file_id()) : std::nullopt;
-    batch_.errors.push_back(std::move(why));
-    end(BatchState::failed, moment, write_results(moment, std::nullopt));
+    enter(BatchState::finalizing, moment.now);
+    write(moment);
 }
 
-// Writes the files that the record names. With `missing`, lines without a result are rows of the error file.
-std::vector<schema::FileRecord> BatchRun::write_results(const Moment& moment, std::optional<schema::BatchFailure> missing) {
-    ResultFile output{.writer = batch_.output_file ? store_.create(*batch_.output_file) : nullptr};
-    ResultFile errors{.writer = batch_.error_file ? store_.create(*batch_.error_file) : nullptr};
-    for (const std::string& part : batch_.parts)
-        read_part(part, [&](const Row& row) { (row.is_success ? output : errors).add(row.result); });
-    if (missing) add_missing(errors, *missing);
+// Of the files that the record names: the rows of a part, or of lines without a result; or the end. A batch with errors was given up.
+void BatchRun::write_piece(const Moment& moment) {
+    if (!writing_) {
+        writing_ = std::make_unique<Writing>();
+        if (batch_.output_file) writing_->output.writer = store_.create(*batch_.output_file);
+        if (batch_.error_file) writing_->errors.writer = store_.create(*batch_.error_file);
+    }
+    if (writing_->parts < batch_.parts.size()) {
+        read_part(batch_.parts[writing_->parts++],
+                  [&](const Row& row) { (row.is_success ? writing_->output : writing_->errors).add(row.result); });
+        return;
+    }
+    const bool is_given_up = !batch_.errors.empty();
+    const bool is_cancelled = batch_.since.contains(BatchState::cancelling);
+    const bool is_whole = ended() == batch_.lines;
+    if (!is_given_up && !is_whole && writing_->line < has_result_.size())
+        return write_missing(is_cancelled ? schema::BatchFailure::cancelled : schema::BatchFailure::expired);
+    std::vector<schema::FileRecord> files = keep_files(moment);
+    const BatchState well = is_whole ? BatchState::completed : BatchState::expired;
+    end(is_given_up ? BatchState::failed : is_cancelled ? BatchState::cancelled : well, moment, std::move(files));
+}
+
+// A row for each line without a result, of the next lines.
+void BatchRun::write_missing(schema::BatchFailure failure) {
+    LineReader lines = open_input(writing_->position);
+    const std::int64_t end = writing_->position + static_cast<std::int64_t>(options_.piece_bytes);
+    for (; writing_->line < has_result_.size() && lines.position() < end; ++writing_->line) {
+        const std::string_view line = checked_line(lines);
+        if (!has_result_[writing_->line]) writing_->errors.add(missing_row(text_in(checked_object(line), "custom_id"), failure));
+    }
+    writing_->position = lines.position();
+}
+
+std::vector<schema::FileRecord> BatchRun::keep_files(const Moment& moment) {
     std::vector<schema::FileRecord> files;
     const auto keep = [&](ResultFile& file, const std::optional<std::string>& id, const char* kind) {
         if (file.writer == nullptr) return;
@@ -408,23 +475,16 @@ std::vector<schema::FileRecord> BatchRun::write_results(const Moment& moment, st
                          .bytes = file.bytes,
                          .created = seconds(moment.now)});
     };
-    keep(output, batch_.output_file, "output");
-    keep(errors, batch_.error_file, "error");
+    keep(writing_->output, batch_.output_file, "output");
+    keep(writing_->errors, batch_.error_file, "error");
+    writing_.reset();
     return files;
-}
-
-// A row for each line without a result.
-void BatchRun::add_missing(ResultFile& errors, schema::BatchFailure failure) {
-    LineReader lines = open_input(0);
-    for (const bool has_result : has_result_) {
-        const std::string_view line = checked_line(lines);
-        if (!has_result) errors.add(missing_row(text_in(checked_object(line), "custom_id"), failure));
-    }
 }
 
 void BatchRun::end(BatchState state, const Moment& moment, std::vector<schema::FileRecord> files) {
     batch_.failed = batch_.lines - batch_.succeeded;
     const std::vector<std::string> parts = std::exchange(batch_.parts, {});
+    counted_ = 0;
     enter(state, moment.now);
     write(moment, {}, std::move(files));
     try {

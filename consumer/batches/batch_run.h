@@ -5,6 +5,8 @@
 // which is the next one, and positions in the results are written with the names of the parts that have all results before them. So an
 // owner that begins with the last record sends no line twice and loses no result, wherever the one before it ended. A result that comes
 // twice is recognized by its line.
+//
+// A step takes one piece of a few MiB at most, so that one thread can carry out many batches, and no file is in memory as a whole.
 #pragma once
 
 #include <chrono>
@@ -53,10 +55,11 @@ public:
         std::string base_name;
         std::size_t line_bytes_max = std::size_t{1} << 20;
         std::int64_t lines_max = 50'000;
-        std::int64_t ahead = 2'000;                      // lines that were sent and have no result
+        std::int64_t ahead = 2'000;                      // lines of a tenant that were sent and have no result
         std::size_t slice_lines = 200;                   // sent at once
         std::size_t slice_bytes = std::size_t{2} << 20;  // the same
         std::size_t part_bytes = std::size_t{4} << 20;   // of results in memory; then they are stored
+        std::size_t piece_bytes = std::size_t{4} << 20;  // of the input, read in one step
         std::chrono::seconds part_age{60};               // the same
         std::chrono::seconds counts_age{2};              // until clients see how many lines have ended
         std::chrono::seconds stop_patience{600};         // for lines of a cancelled batch to end
@@ -66,40 +69,61 @@ public:
     using Positions = std::map<std::int32_t, std::int64_t>;      // by partition of the results topic
     using Time = std::chrono::sys_seconds;
 
-    // Reads the parts that the record names. Store and log outlive it. Throws as the store: begin again later.
+    // Store and log outlive it.
     BatchRun(schema::BatchRecord batch, FileStore& store, BatchLog& log, Options options);
+    ~BatchRun();
+    BatchRun(const BatchRun&) = delete;
+    BatchRun& operator=(const BatchRun&) = delete;
+
+    // First reads the parts that the record names: which lines have a result. Each call reads one; call it until has_counted() before
+    // anything else. Throws as the store: begin again later.
+    void count();
+    bool has_counted() const { return counted_ == batch_.parts.size(); }
 
     const schema::BatchRecord& record() const { return batch_; }
     bool has_ended() const { return schema::is_final(batch_.state); }
     // Results from here on concern it; empty: those from now on.
     const Positions& results_from() const { return batch_.results_at; }
+    // Lines that were sent and have no result.
+    std::int64_t open_lines() const { return is_gathering() ? batch_.next_line - ended() : 0; }
+    // The next step goes on with what the last one began, for which it keeps memory and files.
+    bool is_amid() const { return check_ || writing_ || !has_counted(); }
 
     // The result of a line. Nothing happens if it has one.
     void take(std::int64_t line, std::string_view result);
     struct Moment {
         Time now;
         bool is_cancelled = false;
-        const Positions& read;      // all results before were taken
-        std::int64_t key_jobs = 0;  // while its input is checked: BatchBackend::key_jobs of its key
+        const Positions& read;         // all results before were taken
+        std::int64_t key_jobs = 0;     // while its input is checked: BatchBackend::key_jobs of its key
+        std::int64_t others_open = 0;  // open_lines() of the tenant's other batches
     };
     // Does the next thing. False: there is nothing to do before the next result, or later. Throws as the store and the log; then it must
-    // not be used any more. A content that is gone, or was changed, ends the batch with what is still there.
+    // not be used any more. A content that is gone, or was changed, ends the batch with what is still there: its parts are counted again,
+    // by the next steps.
     bool step(const Moment& moment);
 
 private:
     struct Row;
     struct ResultFile;
+    struct Check;
+    struct Writing;
     bool go_on(const Moment& moment);
-    bool validate(const Moment& moment);
+    void check_piece(const Moment& moment);
+    void check_line(std::string_view line, std::int64_t number);
+    void refuse(schema::BatchError error, std::optional<std::int64_t> line);
+    void finish_check(const Moment& moment);
     std::optional<schema::BatchError> fault_of(std::string_view line, std::unordered_set<std::uint64_t>& ids) const;
+    bool is_gathering() const { return batch_.state == schema::BatchState::in_progress || batch_.state == schema::BatchState::cancelling; }
     bool advance(const Moment& moment);
     bool await_stop(const Moment& moment);
     bool send(const Moment& moment);
     void finalize(const Moment& moment);
-    void write_files(const Moment& moment);
-    void give_up(const Moment& moment, schema::BatchError why);
-    std::vector<schema::FileRecord> write_results(const Moment& moment, std::optional<schema::BatchFailure> missing);
-    void add_missing(ResultFile& errors, schema::BatchFailure failure);
+    void lose(schema::BatchError why);
+    void give_up(const Moment& moment);
+    void write_piece(const Moment& moment);
+    void write_missing(schema::BatchFailure failure);
+    std::vector<schema::FileRecord> keep_files(const Moment& moment);
     void end(schema::BatchState state, const Moment& moment, std::vector<schema::FileRecord> files);
     void enter(schema::BatchState state, Time now);
     void store_part();
@@ -107,7 +131,7 @@ private:
     std::int64_t ended() const { return batch_.succeeded + batch_.failed; }
     LineReader open_input(std::int64_t from) const;
     void read_part(const std::string& part, const std::function<void(const Row&)>& take) const;
-    void count_parts();
+    void count_again();
     void mark(std::int64_t line, bool is_success);
 
     schema::BatchRecord batch_;
@@ -115,6 +139,9 @@ private:
     BatchLog& log_;
     const Options options_;
     std::vector<bool> has_result_;            // by line
+    std::size_t counted_ = 0;                 // parts
+    std::unique_ptr<Check> check_;            // while the input is checked
+    std::unique_ptr<Writing> writing_;        // while the files of results are written
     std::string pending_;                     // rows of results that are in no part
     std::optional<Time> pending_since_;       // when the first of them was seen
     std::optional<schema::BatchError> lost_;  // why it cannot go on

@@ -74,7 +74,9 @@ public:
     // Records of batches that nobody needs any more.
     void forget(const std::vector<std::string>& batches);
 
-    std::map<std::string, std::unique_ptr<BatchRun>> runs;   // by batch
+    using Runs = std::map<std::string, std::unique_ptr<BatchRun>>;  // by batch
+    Runs runs;
+    Runs joining;                                            // they learn which of their lines have results, before they run
     std::set<std::string> ended;                             // batches whose end may not have been read yet
     std::map<std::string, SteadyClock::time_point> waiting;  // batches that failed alone: when they are tried again
 
@@ -159,12 +161,18 @@ struct BatchOwner::State {
     using Owned = std::map<std::int32_t, std::unique_ptr<OwnedPartition>>;
     Owned::iterator begin(std::int32_t number);
     std::vector<schema::BatchRecord> free_batches(OwnedPartition& partition, std::int32_t number) const;
-    void add_run(OwnedPartition& partition, schema::BatchRecord batch);
+    void prepare_run(OwnedPartition& partition, schema::BatchRecord batch);
+    bool join_runs();
+    bool count_next();
     void postpone(OwnedPartition& partition, const std::string& batch, const std::string& why);
     void read_from(const BatchRun::Positions& positions);
     bool read_results(milliseconds timeout);
     bool step_all();
-    bool step(std::int32_t number, const std::string& batch, const BatchRun::Positions& positions);
+    struct Round {
+        const BatchRun::Positions& read;
+        std::int64_t tenant_open = 0;  // open_lines() of all batches of the tenant
+    };
+    bool step(std::int32_t number, const std::string& batch, const Round& round);
     void lose(std::int32_t number, const std::string& why);
     BatchRun::Positions positions() const;
     std::size_t run_count() const;
@@ -195,9 +203,14 @@ void BatchOwner::State::work(const std::stop_token& stop) {
         while (!stop.stop_requested()) {
             group.poll(milliseconds(0));
             follow_group();
-            for (const std::int32_t number : group.partitions()) take_up(number);
+            // A copy, as polls change it.
+            for (const std::int32_t number : std::set<std::int32_t>(group.partitions())) {
+                take_up(number);
+                group.poll(milliseconds(0));
+            }
+            const bool has_joined = join_runs();
             const bool has_read = read_results(milliseconds(0));
-            const bool has_done = step_all();
+            const bool has_done = step_all() || has_joined;
             keep_house();
             if (!has_read && !has_done) results ? void(read_results(idle_turn)) : group.poll(idle_turn);
         }
@@ -216,7 +229,7 @@ void BatchOwner::State::follow_group() {
 
 std::size_t BatchOwner::State::run_count() const {
     std::size_t count = 0;
-    for (const auto& [number, partition] : owned) count += partition->runs.size();
+    for (const auto& [number, partition] : owned) count += partition->runs.size() + partition->joining.size();
     return count;
 }
 
@@ -226,6 +239,7 @@ void BatchOwner::State::take_up(std::int32_t number) {
         if (SteadyClock::now() < wait->second) return;
         not_before.erase(wait);
     }
+    if (!group.partitions().contains(number)) return;
     auto place = owned.find(number);
     std::vector<schema::BatchRecord> open = place == owned.end() ? topics.open_batches(number) : free_batches(*place->second, number);
     if (open.empty()) return;
@@ -238,7 +252,7 @@ void BatchOwner::State::take_up(std::int32_t number) {
             topics.wait_until_read(SteadyClock::now() + open_patience);
             open = free_batches(*place->second, number);
         }
-        for (schema::BatchRecord& batch : open) add_run(*place->second, std::move(batch));
+        for (schema::BatchRecord& batch : open) prepare_run(*place->second, std::move(batch));
     } catch (const std::runtime_error& error) {
         lose(number, error.what());
     }
@@ -253,7 +267,7 @@ std::vector<schema::BatchRecord> BatchOwner::State::free_batches(OwnedPartition&
     std::erase_if(partition.waiting, [&](const auto& each) { return !ids.contains(each.first); });
     std::erase_if(open, [&, time = SteadyClock::now()](const schema::BatchRecord& batch) {
         const auto wait = partition.waiting.find(batch.id);
-        return partition.ended.contains(batch.id) || partition.runs.contains(batch.id) ||
+        return partition.ended.contains(batch.id) || partition.runs.contains(batch.id) || partition.joining.contains(batch.id) ||
                (wait != partition.waiting.end() && time < wait->second);
     });
     return open;
@@ -267,7 +281,7 @@ BatchOwner::State::Owned::iterator BatchOwner::State::begin(std::int32_t number)
     return owned.emplace(number, std::move(partition)).first;
 }
 
-void BatchOwner::State::add_run(OwnedPartition& partition, schema::BatchRecord batch) {
+void BatchOwner::State::prepare_run(OwnedPartition& partition, schema::BatchRecord batch) {
     const std::string id = batch.id;
     if (partition.waiting.contains(id) && now().time_since_epoch().count() >= batch.expires + BatchRun::store_patience.count()) {
         log_error("batch {} is failed: it could not go on until its time was over", id);
@@ -275,15 +289,44 @@ void BatchOwner::State::add_run(OwnedPartition& partition, schema::BatchRecord b
         partition.ended.insert(id);
         return;
     }
-    std::unique_ptr<BatchRun> run;
-    try {
-        run = std::make_unique<BatchRun>(std::move(batch), store, partition, options.run);
-    } catch (const std::runtime_error& error) {
-        return postpone(partition, id, error.what());
-    }
-    read_from(run->results_from());
     partition.waiting.erase(id);
-    partition.runs.emplace(id, std::move(run));
+    partition.joining.emplace(id, std::make_unique<BatchRun>(std::move(batch), store, partition, options.run));
+}
+
+// Batches that were taken up count their results, a part in each turn. They begin together, so that results are read again once for all.
+bool BatchOwner::State::join_runs() {
+    if (count_next()) return true;
+    std::vector<std::int32_t> numbers;
+    for (const auto& [number, partition] : owned) {
+        if (!partition->joining.empty()) numbers.push_back(number);
+    }
+    for (const std::int32_t number : numbers) {
+        OwnedPartition& partition = *owned.at(number);
+        try {
+            for (const auto& [id, run] : partition.joining) read_from(run->results_from());
+            partition.runs.merge(partition.joining);
+        } catch (const std::runtime_error& error) {
+            lose(number, error.what());
+        }
+        group.poll(milliseconds(0));
+    }
+    return !numbers.empty();
+}
+
+// False: all have counted.
+bool BatchOwner::State::count_next() {
+    for (const auto& [number, partition] : owned) {
+        for (const auto& [id, run] : partition->joining) {
+            if (run->has_counted()) continue;
+            try {
+                run->count();
+            } catch (const std::runtime_error& error) {
+                postpone(*partition, std::string(id), error.what());
+            }
+            return true;
+        }
+    }
+    return false;
 }
 
 // The store failed, or the brokers refuse its records: this batch alone begins anew later, and the others go on.
@@ -291,6 +334,7 @@ void BatchOwner::State::postpone(OwnedPartition& partition, const std::string& b
     log_warning("batch {}: {}; it goes on from what was written, in {} s", batch, why, batch_pause.count());
     partition.waiting[batch] = SteadyClock::now() + batch_pause;
     partition.runs.erase(batch);
+    partition.joining.erase(batch);
 }
 
 // Sees to it that results are read from there on, or from earlier. Results that come again are recognized.
@@ -334,21 +378,32 @@ bool BatchOwner::State::read_results(milliseconds timeout) {
     return !records.empty();
 }
 
-// Tenants in turn: one of each tenant's batches does one thing, another one in the next round.
+// Tenants in turn: one of each tenant's batches does one thing, another one in the next round, unless the first is amid something.
 bool BatchOwner::State::step_all() {
-    std::map<std::string, std::map<std::string, std::int32_t>> of_tenant;  // partitions, by batch
+    struct Tenant {
+        std::map<std::string, std::int32_t> batches;  // partitions, by batch
+        std::int64_t open = 0;                        // lines that were sent and have no result
+        std::optional<std::string> amid;              // a batch
+    };
+    std::map<std::string, Tenant> tenants;
     for (const auto& [number, partition] : owned) {
-        for (const auto& [id, each] : partition->runs) of_tenant[each->record().tenant].emplace(id, number);
+        for (const auto& [id, run] : partition->runs) {
+            Tenant& tenant = tenants[run->record().tenant];
+            tenant.batches.emplace(id, number);
+            tenant.open += run->open_lines();
+            if (run->is_amid()) tenant.amid = id;
+        }
     }
-    std::erase_if(last_of, [&](const auto& each) { return !of_tenant.contains(each.first); });
+    std::erase_if(last_of, [&](const auto& each) { return !tenants.contains(each.first); });
     const BatchRun::Positions read = positions();
     bool has_done = false;
-    for (const auto& [tenant, batches] : of_tenant) {
-        auto batch = batches.upper_bound(last_of[tenant]);
+    for (const auto& [name, tenant] : tenants) {
+        const auto& batches = tenant.batches;
+        auto batch = tenant.amid ? batches.find(*tenant.amid) : batches.upper_bound(last_of[name]);
         for (std::size_t i = 0; i < batches.size(); ++i, ++batch) {
             if (batch == batches.end()) batch = batches.begin();
-            if (!step(batch->second, batch->first, read)) continue;
-            last_of[tenant] = batch->first;
+            if (!step(batch->second, batch->first, {.read = read, .tenant_open = tenant.open})) continue;
+            last_of[name] = batch->first;
             has_done = true;
             break;
         }
@@ -358,7 +413,7 @@ bool BatchOwner::State::step_all() {
 }
 
 // One thing of one batch. A partition that was lost on the way has none any more.
-bool BatchOwner::State::step(std::int32_t number, const std::string& batch, const BatchRun::Positions& read) {
+bool BatchOwner::State::step(std::int32_t number, const std::string& batch, const Round& round) {
     const auto partition = owned.find(number);
     if (partition == owned.end() || !group.partitions().contains(number)) return false;
     const auto place = partition->second->runs.find(batch);
@@ -369,8 +424,9 @@ bool BatchOwner::State::step(std::int32_t number, const std::string& batch, cons
         const bool counts = record.key_jobs_max && record.state == schema::BatchState::validating;
         const bool has_done = run.step({.now = now(),
                                         .is_cancelled = topics.is_cancelled(batch),
-                                        .read = read,
-                                        .key_jobs = counts ? topics.key_jobs(record.tenant, record.key) : 0});
+                                        .read = round.read,
+                                        .key_jobs = counts ? topics.key_jobs(record.tenant, record.key) : 0,
+                                        .others_open = round.tenant_open - run.open_lines()});
         if (!run.has_ended()) return has_done;
         log_info("batch {} is {}: {} of {} lines are well", batch, name_of(run.record().state), run.record().succeeded, run.record().lines);
         partition->second->ended.insert(batch);

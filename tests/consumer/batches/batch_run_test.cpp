@@ -20,8 +20,10 @@ using schema::BatchRecord;
 using schema::BatchState;
 using schema::Json;
 using testing::ElementsAre;
+using testing::Ge;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Le;
 using testing::Not;
 
 struct Crash {};
@@ -121,6 +123,7 @@ struct BatchRig {
     bool own() {
         try {
             begin();
+            while (!run->has_counted()) run->count();
             std::int64_t read = run->results_from().empty() ? std::ssize(topics.results) : run->results_from().at(0);
             for (int i = 0; i < 100'000 && !run->has_ended(); ++i) {
                 const BatchRun::Positions positions = {{0, read}};
@@ -139,6 +142,11 @@ struct BatchRig {
         } catch (const Crash&) {
             return false;
         }
+    }
+    bool step() {
+        const BatchRun::Positions read = {{0, 0}};
+        return run->step(
+            {.now = BatchRun::Time(std::chrono::seconds(now)), .is_cancelled = is_cancelled, .read = read, .others_open = others_open});
     }
     // "LINE id code" of each row of a file of results.
     std::vector<std::string> rows(const std::optional<std::string>& file) const {
@@ -177,11 +185,12 @@ struct BatchRig {
 
     tests::MemoryStore store;
     FakeTopics topics;
-    BatchRun::Options options{.base_name = "tiny", .lines_max = 60, .ahead = 12, .slice_lines = 5, .part_bytes = 600};
+    BatchRun::Options options{.base_name = "tiny", .lines_max = 60, .ahead = 12, .slice_lines = 5, .part_bytes = 600, .piece_bytes = 400};
     std::int64_t now = 1'000'000;
     bool is_cancelled = false;
     bool works = true;
     std::int64_t key_jobs = 0;
+    std::int64_t others_open = 0;
     std::optional<BatchRun> run;
 };
 
@@ -347,8 +356,7 @@ TEST(BatchRun, AResultThatComesTwiceCountsOnce) {
     BatchRig rig;
     rig.create(lines(2));
     rig.begin();
-    const BatchRun::Positions read = {{0, 0}};
-    for (int i = 0; i < 3; ++i) rig.run->step({.now = BatchRun::Time(std::chrono::seconds(rig.now)), .read = read});
+    while (rig.run->record().next_line < 2) rig.step();
     const std::string result = R"({"id":"r","custom_id":"id-01","response":{"status_code":200,"request_id":"r","body":{}},"error":null})";
     for (const std::int64_t number : {1, 1, -1, 2, 7}) rig.run->take(number, result);
     rig.run->take(0, "not a result");
@@ -408,8 +416,7 @@ TEST(BatchRun, APartThatIsGoneEndsTheBatch) {
         if (is_gone_before) rig.store.remove(part);
         rig.begin();
         if (!is_gone_before) rig.store.remove(part);
-        EXPECT_TRUE(rig.run->step({.now = BatchRun::Time(std::chrono::seconds(rig.now)), .read = {}}));
-        EXPECT_TRUE(rig.run->has_ended());
+        while (!rig.run->has_ended()) ASSERT_TRUE(rig.step());
         EXPECT_EQ(rig.state(), "failed");
         EXPECT_THAT(rig.faults(), ElementsAre("0 content_missing -"));
         EXPECT_EQ(std::ssize(rig.rows(rig.topics.last.output_file)), rig.topics.last.succeeded);
@@ -446,12 +453,72 @@ TEST(BatchRun, KeepsNoContentOpenBetweenItsSteps) {
     BatchRig rig;
     rig.create(lines(40));
     rig.begin();
-    const BatchRun::Positions read = {{0, 0}};
-    for (int i = 0; i < 3; ++i) {
-        rig.run->step({.now = BatchRun::Time(std::chrono::seconds(rig.now)), .read = read});
+    while (rig.topics.jobs.size() < 10) {
+        rig.step();
         EXPECT_EQ(rig.store.open_readers, 0);
     }
-    EXPECT_EQ(rig.topics.jobs.size(), 10U);
+}
+
+// Pins: a gateway left its group while it checked a large file.
+TEST(BatchRun, ChecksAndWritesFilesInPieces) {
+    BatchRig rig;
+    const std::string input = lines(40);
+    rig.create(input);
+    rig.begin();
+    const std::int64_t pieces = std::ssize(input) / 400;
+    const auto steps_amid = [&] {
+        std::int64_t steps = 0;
+        for (rig.step(); rig.run->is_amid(); rig.step()) ++steps;
+        return steps;
+    };
+    EXPECT_THAT(steps_amid(), testing::AllOf(Ge(pieces - 5), Le(pieces)));
+    EXPECT_EQ(rig.run->record().lines, 40);
+    rig.now = rig.topics.last.expires + 60;
+    while (rig.run->record().state != BatchState::finalizing) rig.step();
+    EXPECT_THAT(steps_amid(), testing::AllOf(Ge(pieces - 5), Le(pieces + 1)));
+    EXPECT_EQ(rig.state(), "expired");
+    EXPECT_EQ(rig.rows(rig.topics.last.error_file).size(), 40U);
+}
+
+TEST(BatchRun, ABatchThatIsCancelledWhileItIsCheckedHasNoErrors) {
+    BatchRig rig;
+    rig.create("no JSON\n" + lines(40));
+    rig.begin();
+    rig.step();
+    ASSERT_TRUE(rig.run->is_amid());
+    rig.is_cancelled = true;
+    while (!rig.run->has_ended()) ASSERT_TRUE(rig.step());
+    EXPECT_EQ(rig.state(), "cancelled");
+    EXPECT_THAT(rig.faults(), IsEmpty());
+    EXPECT_EQ(rig.topics.last.lines, 0);
+}
+
+TEST(BatchRun, SendsOnlyWhatTheOtherBatchesOfItsTenantLeave) {
+    BatchRig rig;
+    rig.create(lines(40));
+    rig.begin();
+    rig.others_open = 12;
+    while (rig.run->record().state == BatchState::validating) rig.step();
+    for (int i = 0; i < 3; ++i) rig.step();
+    EXPECT_THAT(rig.topics.jobs, IsEmpty());
+    rig.others_open = 4;
+    while (rig.step()) continue;
+    EXPECT_EQ(rig.topics.jobs.size(), 8U);
+    EXPECT_EQ(rig.run->open_lines(), 8);
+}
+
+// Pins: a result that was read before the parts had two rows.
+TEST(BatchRun, TakesNoResultsBeforeItHasCountedThoseThatItHas) {
+    BatchRig rig;
+    rig.break_off();
+    rig.begin();
+    ASSERT_FALSE(rig.run->has_counted());
+    EXPECT_TRUE(rig.run->is_amid());
+    for (const std::string& text : rig.topics.results)
+        rig.run->take(number_before(text), std::string_view(text).substr(text.find(' ') + 1));
+    EXPECT_EQ(rig.run->record().succeeded + rig.run->record().failed, 0);
+    while (!rig.run->has_counted()) rig.run->count();
+    EXPECT_EQ(rig.run->record().succeeded, rig.topics.last.succeeded);
 }
 
 TEST(BatchRun, PartsThatCannotBeRemovedDoNotMatter) {
