@@ -361,6 +361,14 @@ public:
                                 .scope = SettingScope::gateway,
                                 .value = "SIZE",
                                 .help = "the size of the largest file; a larger one is refused with status 413"});
+    std::int64_t batch_ahead = row(&Settings::batch_ahead, 2'000,
+                                   {.key = "batch_ahead",
+                                    .scope = SettingScope::gateway,
+                                    .value = "N",
+                                    .minimum = 1,
+                                    .help = "how many jobs of a tenant's batches a gateway keeps in Kafka at a time",
+                                    .more = "Those that have no result yet, of all batches of the tenant that this gateway carries out. "
+                                            "Fewer let other tenants' jobs run sooner; more keep more workers busy."});
 
     // Kafka.
     std::string brokers = row(&Settings::brokers, "",

@@ -43,8 +43,9 @@ Batches::Batches(const consumer::KafkaConfig& kafka, const Settings& settings, c
     topics_.wait_until_read(deadline);
     if (const auto why = consumer::claim_folder(store_, topics_)) throw UsageError(fmt::format("--files: {}", *why));
     owner_.emplace(kafka,
-                   consumer::BatchOwner::Options{.topics = topics_of(settings),
-                                                 .run = {.base_name = base_name, .line_bytes_max = settings.job_bytes_max.count}},
+                   consumer::BatchOwner::Options{
+                       .topics = topics_of(settings),
+                       .run = {.base_name = base_name, .line_bytes_max = settings.job_bytes_max.count, .ahead = settings.batch_ahead}},
                    topics_, store_);
 }
 
