@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Runs OpenAI's Python and Node libraries, unchanged, against `lorry serve` over a real Kafka, with the example's models: all checks of
-# calls.py; files and batches with keys, tenants, wrong lines and a cancel; and gateways that are killed in the middle of an upload, a stream
-# and a batch. ctest runs it as `openai_sdk_batches`; LORRY_KAFKA_ADDRESS_FILE names the file with the broker's address. Exit code 77: it
-# is not set, or a library is not installed.
+# calls.py; files and batches with keys, tenants, wrong lines and a cancel; and gateways that are killed in the middle of an upload, a
+# stream and a batch. ctest runs it as `openai_sdk_batches`; LORRY_KAFKA_ADDRESS_FILE names the file with the broker's address. Exit code
+# 77: it is not set, or a library is not installed.
 #
 #   tests/sdk/batches_check.py PROGRAM     PROGRAM is lorry
 import asyncio
@@ -150,8 +150,8 @@ def half_of_an_upload(server: str, key: str) -> socket.socket:
 
 
 async def check_killed_gateway(stack: Stack, key: str) -> tuple[str, list[Path]]:
-    """A gateway that is killed in the middle of an upload and of a stream. The id of the stream's call, and what lies about of uploads, made
-    old: of this one, and of a gateway that was killed between the content and its record."""
+    """A gateway that is killed in the middle of an upload and of a stream. The id of the stream's call, and what lies about of uploads,
+    made old: half of this one, and a content without a record."""
     gateway, server = stack.gateway()
     asked = {"model": "base", "prompt": "Package:", "max_tokens": 200, "extra_body": {"ignore_eos": True}}
     async with clients(f"{server}/v1", key) as (_, client):
