@@ -1,5 +1,8 @@
 // The server on Boost.Beast, one coroutine per connection. All coroutines run on one thread, so nothing here is locked; other threads meet
 // it only in post(). This file has connections and headers; bodies.cpp reads bodies, and answers.cpp writes answers.
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <fmt/format.h>
 
 #include "ops/http/server_state.h"
@@ -13,12 +16,28 @@ constexpr std::chrono::milliseconds accept_pause{100};
 // At the end: for answers that are complete.
 constexpr std::chrono::milliseconds closing_patience{1'000};
 
+constexpr int keepalive_idle_seconds = 15;  // of silence before the first question
+constexpr int keepalive_pause_seconds = 5;  // between two
+
 HttpRequest request_of(const HeaderParser& parser) {
     const auto& header = parser.get();
     HttpRequest request{.method = header.method_string(), .target = header.target(), .fields = {}, .body = {}};
     for (const auto& field : header) request.fields.emplace_back(schema::lower_case(field.name_string()), field.value());
     request.has_body = parser.content_length().value_or(0) > 0 || header.count(http::field::transfer_encoding) > 0;
     return request;
+}
+
+// Has the system ask clients that are silent whether they are still there, so that those that vanished without a word, as by a broken
+// network, end within about `patience`. Without that, an answer that is long in coming would hold their connection meanwhile, and a call
+// would run for nobody.
+void notice_lost_clients(tcp::socket& socket, std::chrono::milliseconds patience) {
+    beast::error_code gone;
+    socket.set_option(asio::socket_base::keep_alive(true), gone);
+    const auto set = [&](int name, int value) { setsockopt(socket.native_handle(), IPPROTO_TCP, name, &value, sizeof value); };
+    set(TCP_KEEPIDLE, keepalive_idle_seconds);
+    set(TCP_KEEPINTVL, keepalive_pause_seconds);
+    // Also for what was sent and not acknowledged. It takes the place of the number of questions that may stay unanswered.
+    set(TCP_USER_TIMEOUT, static_cast<int>(patience.count()));
 }
 
 }  // namespace
@@ -107,6 +126,7 @@ void HttpServer::State::start(tcp::socket socket) {
     beast::error_code gone;
     // Otherwise the end of a long answer waits for the client's acknowledgement, for 40 ms.
     socket.set_option(tcp::no_delay(true), gone);
+    notice_lost_clients(socket, limits.write_timeout);
     socket.non_blocking(true, gone);
     connections.emplace_back(std::move(socket), tls, limits.header_bytes);
     const auto place = std::prev(connections.end());

@@ -79,11 +79,12 @@ struct HttpLimits {
     std::size_t unsent_bytes = std::size_t{1} << 20;    // of a streamed answer: a client that reads more slowly is cut off
     std::chrono::milliseconds request_timeout{
         10'000};  // for the TLS handshake; from a request's first byte, or the connection's start, to the end of its header
-    std::chrono::milliseconds body_pause{10'000};             // from there, or from any part of its body, to the next part
-    std::chrono::milliseconds body_timeout{60'000};           // from there to the end of its body
-    std::chrono::milliseconds upload_timeout{600'000};        // the same for a body that is passed on as it comes
-    std::chrono::milliseconds idle_timeout{120'000};          // from an answer to the next request
-    std::chrono::milliseconds write_timeout{10'000};          // for an answer, or for what there is of a streamed one
+    std::chrono::milliseconds body_pause{10'000};       // from there, or from any part of its body, to the next part
+    std::chrono::milliseconds body_timeout{60'000};     // from there to the end of its body
+    std::chrono::milliseconds upload_timeout{600'000};  // the same for a body that is passed on as it comes
+    std::chrono::milliseconds idle_timeout{120'000};    // from an answer to the next request
+    // For an answer, or for what there is of a streamed one. About as long may a client be lost without a word.
+    std::chrono::milliseconds write_timeout{10'000};
     std::optional<std::chrono::milliseconds> answer_timeout;  // from a request's end to the end of its answer
 };
 
