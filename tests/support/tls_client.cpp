@@ -124,10 +124,11 @@ TlsClient::TlsClient(const Options& options) : HttpConnection("localhost"), stat
     SSL_CTX* const context = state_->context.get();
     require(SSL_CTX_load_verify_locations(context, options.trusted.c_str(), nullptr) == 1, "the authority");
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
-    if (options.only_tls_1_1) {
-        SSL_CTX_set_security_level(context, 0);
-        SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
-        SSL_CTX_set_max_proto_version(context, TLS1_1_VERSION);
+    if (!options.only_version.empty()) {
+        const int version = options.only_version == "1.1" ? TLS1_1_VERSION : TLS1_2_VERSION;
+        if (version < TLS1_2_VERSION) SSL_CTX_set_security_level(context, 0);
+        SSL_CTX_set_min_proto_version(context, version);
+        SSL_CTX_set_max_proto_version(context, version);
     }
     state_->tls.reset(SSL_new(context));
     SSL* const tls = state_->tls.get();
@@ -160,6 +161,13 @@ bool TlsClient::read_more(std::string& received) {
 }
 
 void TlsClient::end_sending() { SSL_shutdown(state_->tls.get()); }
+
+bool TlsClient::renegotiate() {
+    const bool has_asked = SSL_renegotiate(state_->tls.get()) == 1;
+    const bool is_done = has_asked && SSL_do_handshake(state_->tls.get()) == 1 && SSL_renegotiate_pending(state_->tls.get()) == 0;
+    ERR_clear_error();
+    return is_done;
+}
 
 std::string TlsClient::version() const { return SSL_get_version(state_->tls.get()); }
 

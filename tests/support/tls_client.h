@@ -44,7 +44,7 @@ public:
         int port = 0;
         std::string trusted;             // the authority's file
         std::string host = "localhost";  // has to be in the certificate
-        bool only_tls_1_1 = false;       // offers no newer one
+        std::string only_version = {};   // that it offers: "1.1" or "1.2"; empty: all
         std::string protocols = {};      // of ALPN, as they are sent; empty: none are offered
     };
     explicit TlsClient(const Options& options);
@@ -55,6 +55,8 @@ public:
     bool ended_well() const { return ended_well_; }
     // Says that nothing more will be sent, but keeps the connection.
     void end_sending();
+    // Asks for another handshake within the connection, as TLS 1.2 allows. True: the server went along.
+    bool renegotiate();
 
     std::string version() const;        // "TLSv1.3"
     std::string serial_number() const;  // of the server's certificate

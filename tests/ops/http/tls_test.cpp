@@ -117,13 +117,25 @@ TEST(Tls, ClientsKnowTheServerByItsHostAndAuthority) {
 TEST(Tls, RefusesOldProtocolsAndOtherProtocols) {
     const TlsServer served;
     TlsClient::Options old = served.client();
-    old.only_tls_1_1 = true;
+    old.only_version = "1.1";
     EXPECT_THAT(tests::thrown_by([&] { const TlsClient client(old); }), HasSubstr("protocol version"));
     TlsClient::Options two = served.client();
     two.protocols = "\x02h2";
     EXPECT_THAT(tests::thrown_by([&] { const TlsClient client(two); }), HasSubstr("no application protocol"));
     two.protocols = "\x02h2\x08http/1.1";
     EXPECT_EQ(TlsClient(two).get("/").status, 200);
+}
+
+// A handshake costs the server much more than the client.
+TEST(Tls, RefusesFurtherHandshakesWithinAConnection) {
+    const TlsServer served;
+    TlsClient::Options before = served.client();
+    before.only_version = "1.2";
+    TlsClient client(before);
+    EXPECT_EQ(client.version(), "TLSv1.2");
+    EXPECT_EQ(client.get("/").status, 200);
+    EXPECT_FALSE(client.renegotiate());
+    EXPECT_EQ(TlsClient(before).get("/").status, 200);
 }
 
 TEST(Tls, TellsAClientOfPlainHttpWhatToDo) {
