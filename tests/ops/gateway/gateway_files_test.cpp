@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <mutex>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -69,7 +70,7 @@ std::vector<std::string> ids_in(const HttpReply& reply) {
 }
 
 struct FilesRig {
-    FilesRig() {
+    explicit FilesRig(HttpLimits http_limits = {.body_bytes = 10'000}) : limits(http_limits) {
         keys.set(1, {.tenant = "search", .name = "all", .scopes = {.batches = true}});
         keys.set(2, {.tenant = "mails", .name = "all", .scopes = {.batches = true}});
         keys.set(3, {.tenant = "search", .name = "calls only"});
@@ -95,6 +96,7 @@ struct FilesRig {
     }
 
     std::mutex failures_mutex;
+    const HttpLimits limits;
     std::vector<std::string> failures;  // guarded by failures_mutex
     tests::FakeCalls calls;
     FakeKeys keys;
@@ -104,7 +106,7 @@ struct FilesRig {
     Gateway gateway{{.host = "127.0.0.1",
                      .base_name = "tiny",
                      .authenticator = &authenticator,
-                     .limits = {.body_bytes = 10'000},
+                     .limits = limits,
                      .adapters = [] { return std::vector<std::string>{}; },
                      .health = [] { return HttpAnswer{.body = "running\n"}; },
                      .metrics = [] { return HttpAnswer{.body = "a 1\n"}; },
@@ -223,6 +225,18 @@ TEST(GatewayFiles, AnUploadThatBreaksOffLeavesNothing) {
 TEST(GatewayFiles, IdsAndNamesAreNoPaths) {
     FilesRig rig;
     for (const char* id : {"..", "%2e%2e%2fetc%2fpasswd", "../../etc/passwd", "file-", "file-00", "file-0000000000000000000000000000000g",
+TEST(GatewayFiles, AnUploadThatComesTooSlowlyEndsAndLeavesNothing) {
+    FilesRig rig({.body_bytes = 10'000, .upload_timeout = std::chrono::milliseconds(200)});
+    HttpClient slow(rig.gateway.port());
+    const std::string whole = request("POST", "/v1/files", 1, form(std::string(1'000, 'x')), form_type);
+    slow.send(whole.substr(0, whole.size() - 1'000));
+    const auto start = std::chrono::steady_clock::now();
+    const auto passed = [&] { return std::chrono::steady_clock::now() - start; };
+    while (slow.send("x") && passed() < std::chrono::seconds(5)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_LT(passed(), std::chrono::seconds(4)) << "no byte begins the time anew";
+    EXPECT_THAT(ids_in(rig.ask(request("GET", "/v1/files"))), IsEmpty());
+}
+
                            "file-0000000000000000000000000000000%30", "FILE-00000000000000000000000000000000"}) {
         for (const char* rest : {"", "/content"}) {
             const HttpReply reply = rig.ask(request("GET", fmt::format("/v1/files/{}{}", id, rest)));

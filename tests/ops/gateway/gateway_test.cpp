@@ -377,14 +377,24 @@ TEST(Gateway, ReadsBodiesInChunksAndOnDemand) {
 }
 
 TEST(Gateway, EndsClientsThatSendTooSlowly) {
-    GatewayRig rig({.body_bytes = 1000, .request_timeout = 50ms, .body_timeout = 50ms});
-    HttpClient header(rig.gateway.port());
-    header.send("POST /v1/completions HTTP/1.1\r\nHost: loc");
-    HttpClient body(rig.gateway.port());
-    body.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{");
-    EXPECT_EQ(header.wait_for_end(), 0U);
-    EXPECT_EQ(body.wait_for_end(), 0U);
+    GatewayRig rig({.body_bytes = 1000, .request_timeout = 200ms, .body_timeout = 200ms});
+    const std::string header = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    for (const std::string& begin : {std::string("POST /v1/completions HTTP/1.1\r\nHost: loc"), header + "Content-Length: 1000\r\n\r\n{"}) {
+        HttpClient silent(rig.gateway.port());
+        silent.send(begin);
+        EXPECT_EQ(silent.wait_for_end(), 0U);
+    }
+    // A byte at a time (slowloris): no byte begins the time anew.
+    for (const std::string& begin : {std::string("GET /v1/models HTTP/1.1\r\nX-A: "), header + "Content-Length: 1000\r\n\r\n{",
+                                     header + "Transfer-Encoding: chunked\r\n\r\n3e0\r\n"}) {
+        HttpClient slow(rig.gateway.port());
+        slow.send(begin);
+        const auto start = std::chrono::steady_clock::now();
+        while (slow.send("x") && std::chrono::steady_clock::now() < start + 5s) std::this_thread::sleep_for(10ms);
+        EXPECT_LT(std::chrono::steady_clock::now() - start, 4s) << begin;
+    }
     EXPECT_EQ(rig.calls.count(), 0U);
+    EXPECT_EQ(rig.ending_of(post("/v1/completions", "[]")), "400 invalid_json");
 }
 
 std::string part_of_a_body(std::string_view part) {
