@@ -89,6 +89,8 @@ void Configuration::declare(CLI::App& app, std::initializer_list<SettingScope> s
             flag_of(setting), [this, key](const std::string& text) { flags_[key] = text; },
             otherwise.empty() ? setting.help : fmt::format("{} (default: {})", setting.help, otherwise));
         option->type_name(setting.value)->group(settings_option_group);
+        // expected(0) makes it a flag, which is true without a value; one may follow all the same.
+        if (std::holds_alternative<bool Settings::*>(setting.field)) option->expected(0)->expected(0, 1);
         const std::string text = show_setting(defaults, setting);
         if (!text.empty()) option->default_str(text);
     }

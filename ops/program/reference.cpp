@@ -128,7 +128,8 @@ std::string entry_of(const Setting& setting) {
 std::string settings_head() {
     return head_of("Settings", "settings", "ops/settings.h") +
            wrapped(
-               "A setting has the value of its flag; without a flag, that of its key in the configuration file; else its default. "
+               "A setting has the value of its flag; without a flag, that of its key in the configuration file; else its default. A flag "
+               "that is true or false is true without a value: `--share-prefixes`. "
                "The file is the one that `--config FILE` names, or `lorry.toml` in the working folder if there is one. Every command "
                "accepts all keys in the file, so one file serves all commands; each command takes as flags only what it uses.") +
            "\n" +

@@ -65,6 +65,25 @@ TEST(Configuration, TakesFlagsBeforeTheFileAndTheFileBeforeDefaults) {
     EXPECT_EQ(loaded.settings.step_tokens, Settings().step_tokens);
 }
 
+// Pins: a flag without a value took the next flag for it.
+TEST(Configuration, AFlagOfTrueOrFalseIsTrueWithoutAValue) {
+    for (const auto& [arguments, wanted] :
+         std::vector<std::pair<std::vector<std::string>, bool>>{{{"--share-prefixes", "--max-batch", "8"}, true},
+                                                                {{"--max-batch", "8", "--share-prefixes"}, true},
+                                                                {{"--share-prefixes", "true", "--max-batch", "8"}, true},
+                                                                {{"--share-prefixes", "false", "--max-batch", "8"}, false},
+                                                                {{"--share-prefixes=false", "--max-batch", "8"}, false},
+                                                                {{"--max-batch", "8"}, false}}) {
+        const Loaded loaded = load(arguments);
+        EXPECT_EQ(loaded.error, "");
+        EXPECT_EQ(loaded.settings.share_prefixes, wanted) << fmt::format("{}", fmt::join(arguments, " "));
+        EXPECT_EQ(loaded.settings.max_batch, 8);
+    }
+    EXPECT_FALSE(load({"--prefix-cache", "false"}).settings.prefix_cache);
+    EXPECT_EQ(load({"--share-prefixes", "maybe"}).error, "--share-prefixes is 'maybe'; allowed is true or false");
+    EXPECT_EQ(load({"--share-prefixes", ""}).error, "--share-prefixes is ''; allowed is true or false");
+}
+
 TEST(Configuration, NamesFileLineAndNearestKeyOfAnUnknownOne) {
     const TempFolder folder;
     const std::string file = folder / "lorry.toml";
