@@ -53,10 +53,12 @@ void CallLimits::adjust(std::optional<Bucket>& bucket, const std::optional<std::
     bucket = Bucket{.capacity = capacity, .level = bucket ? std::min(bucket->level_at(now), capacity) : capacity, .at = now};
 }
 
-std::optional<CallLimits::Refusal> CallLimits::begin(const Caller& caller, Clock::time_point now, const std::optional<Today>& today) {
-    if (today && caller.limits.tokens_per_day && today->used >= *caller.limits.tokens_per_day) {
-        return refusal("tokens per day", today->left);
-    }
+std::optional<CallLimits::Refusal> CallLimits::find_used_up(const Caller& caller, const Today& today) {
+    if (!caller.limits.tokens_per_day || today.used < *caller.limits.tokens_per_day) return std::nullopt;
+    return refusal("tokens per day", today.left);
+}
+
+std::optional<CallLimits::Refusal> CallLimits::begin(const Caller& caller, Clock::time_point now) {
     if (!is_limited(caller.limits)) return std::nullopt;
     if (states_.size() >= forget_at_) forget_idle(now);
     State& state = states_[caller.id];

@@ -1,4 +1,5 @@
-// What callers may still send: requests and tokens per minute, and calls at once. Used by gateway.cpp, on the network's thread.
+// What callers may still send: requests and tokens per minute, tokens per day, and calls at once. Used by gateway.cpp, on the network's
+// thread.
 //
 // Each limit per minute is a bucket that is full at first and fills up again evenly, so that a caller that was quiet may send a minute's
 // worth at once. A call is counted when it begins, its tokens when it ends. So a bucket of tokens may be overdrawn; then no call begins
@@ -30,8 +31,10 @@ public:
         std::chrono::seconds left{0};
     };
 
-    // Counts a call, unless it is refused. A caller's limits may change from call to call. today: nullopt for callers without that limit.
-    std::optional<Refusal> begin(const Caller& caller, Clock::time_point now, const std::optional<Today>& today = {});
+    // Whether the caller has used up its tokens of today, so that neither calls nor batches of it begin.
+    static std::optional<Refusal> find_used_up(const Caller& caller, const Today& today);
+    // Counts a call, unless it is refused. A caller's limits may change from call to call.
+    std::optional<Refusal> begin(const Caller& caller, Clock::time_point now);
     // Once for each call that was counted. tokens: what it took of prompt and answer.
     void end(const Caller& caller, std::int64_t tokens, Clock::time_point now);
     // x-ratelimit-limit-requests and so on, as OpenAI names them, for the limits per minute that the caller has; -tokens-day for tokens per

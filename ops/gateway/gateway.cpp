@@ -189,6 +189,8 @@ std::optional<HttpAnswer> Gateway::find_fault_of_body(const HttpRequest& request
     if (request.count("content-encoding") > 0 && request.has_body)
         return gateway_error(415, "send the body as it is, without Content-Encoding");
     if (is_upload(route)) {
+        if (request.count(repeat_field) > 0)
+            return gateway_error(400, "an upload cannot be repeated: leave out Idempotency-Key, and look whether the file is there");
         if (!request.has_body)
             return gateway_error("invalid_upload", "the upload has no body: send a form with the parts file and purpose");
         const std::string* type = request.field("content-type");
@@ -257,8 +259,12 @@ void Gateway::handle(HttpRequestId id, HttpRequest request) {
     if (const auto* file = std::get_if<FileRoute>(&*route)) {
         return is_upload(*route) ? stored_->finish_upload(id) : stored_->start(id, std::move(report), *std::move(caller), *file);
     }
-    if (const auto* batch = std::get_if<BatchRoute>(&*route))
+    if (const auto* batch = std::get_if<BatchRoute>(&*route)) {
+        if (batch->action == BatchRoute::Action::create) {
+            if (auto used_up = find_used_up(*caller, today_of(*caller))) return answer(id, std::move(report), *std::move(used_up));
+        }
         return stored_->start(id, std::move(report), *std::move(caller), *batch, std::move(request.body));
+    }
     answer(id, std::move(report), page(*route, *caller));
 }
 
@@ -336,23 +342,34 @@ std::optional<CallLimits::Today> Gateway::today_of(const Caller& caller) const {
     return CallLimits::Today{.used = *used, .left = std::chrono::ceil<std::chrono::seconds>(today + std::chrono::days(1) - now)};
 }
 
+// Why the caller may begin nothing that takes tokens: it has used up those of today, or it is not known how many it has used.
+std::optional<HttpAnswer> Gateway::find_used_up(const Caller& caller, const std::optional<CallLimits::Today>& today) const {
+    if (!caller.limits.tokens_per_day) return std::nullopt;
+    if (!today) {
+        return with_retry(gateway_error(503, "what this API key has used today cannot be read at the moment: send the request again later"),
+                          std::chrono::seconds(5));
+    }
+    const auto refused = CallLimits::find_used_up(caller, *today);
+    return refused ? std::optional(limit_reached(caller, *refused, today)) : std::nullopt;
+}
+
+HttpAnswer Gateway::limit_reached(const Caller& caller, const CallLimits::Refusal& refusal,
+                                  const std::optional<CallLimits::Today>& today) const {
+    HttpAnswer last =
+        with_retry(gateway_error("rate_limit_exceeded",
+                                 fmt::format("this API key has reached its limit of {}: send the request again later", refusal.limit)),
+                   refusal.retry_after);
+    for (HttpField& field : limits_.fields(caller, Clock::now(), today)) last.fields.push_back(std::move(field));
+    return last;
+}
+
 void Gateway::start_call(HttpRequestId request, RequestReport report, Sender sender, const CallRoute& route, HttpRequest sent) {
     Caller& caller = sender.caller;
-    const auto now = Clock::now();
     const auto today = today_of(caller);
-    if (caller.limits.tokens_per_day && !today) {
-        HttpAnswer unknown = gateway_error(503, "what this API key has used today cannot be read at the moment: send the call again later");
-        return answer(request, std::move(report), with_retry(std::move(unknown), std::chrono::seconds(5)));
-    }
+    if (auto used_up = find_used_up(caller, today)) return answer(request, std::move(report), *std::move(used_up));
     std::string& body = sent.body;
-    if (const auto refused = limits_.begin(caller, now, today)) {
-        HttpAnswer last =
-            with_retry(gateway_error("rate_limit_exceeded",
-                                     fmt::format("this API key has reached its limit of {}: send the call again later", refused->limit)),
-                       refused->retry_after);
-        for (HttpField& field : limits_.fields(caller, now, today)) last.fields.push_back(std::move(field));
-        return answer(request, std::move(report), std::move(last));
-    }
+    if (const auto refused = limits_.begin(caller, Clock::now()))
+        return answer(request, std::move(report), limit_reached(caller, *refused, today));
     std::vector<HttpField> trace = trace_of(sent);
     if (!trace.empty()) report.traceparent = trace.front().second;
     const std::string id = report.id;

@@ -100,6 +100,8 @@ private:
     void start_call(HttpRequestId request, RequestReport report, Sender sender, const CallRoute& route, HttpRequest sent);
     void start_usage(HttpRequestId id, RequestReport report, const Caller& caller, const HttpRequest& request);
     std::optional<CallLimits::Today> today_of(const Caller& caller) const;
+    std::optional<HttpAnswer> find_used_up(const Caller& caller, const std::optional<CallLimits::Today>& today) const;
+    HttpAnswer limit_reached(const Caller& caller, const CallLimits::Refusal& refusal, const std::optional<CallLimits::Today>& today) const;
     void send_report(RequestReport& report) const;
     void submit(HttpRequestId request, const std::string& url, const BodyReaders::Body& body);
     void take_chunk(const std::string& id, const std::string& chunk);

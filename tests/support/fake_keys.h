@@ -26,14 +26,14 @@ public:
     std::atomic<bool> current = true;
 
     // The n-th key, n < 10.
-    static std::string text(int n) { return fmt::format("lorry-{0}-{1}", std::string(16, digit(n)), std::string(64, digit(n))); }
+    static std::string text(int n) { return fmt::format("lorry-{}-{}", id(n), std::string(64, digit(n))); }
+    static std::string id(int n) { return std::string(16, digit(n)); }
     // Makes the n-th key what `record` says, or replaces it.
     void set(int n, schema::KeyRecord record) {
-        const std::string id(16, digit(n));
-        record.id = id;
+        record.id = id(n);
         record.hash = schema::sha256_of(text(n));
         const std::lock_guard lock(mutex_);
-        keys_[id] = std::make_shared<const schema::KeyRecord>(std::move(record));
+        keys_[id(n)] = std::make_shared<const schema::KeyRecord>(std::move(record));
     }
 
 private:

@@ -14,7 +14,8 @@ using Clock = CallLimits::Clock;
 struct LimitsRig {
     // "ok", or "requests per minute, 2 s".
     std::string begin(const Caller& caller) {
-        const auto refused = limits.begin(caller, now, today);
+        auto refused = today ? CallLimits::find_used_up(caller, *today) : std::nullopt;
+        if (!refused) refused = limits.begin(caller, now);
         return refused ? fmt::format("{}, {} s", refused->limit, refused->retry_after.count()) : "ok";
     }
     void end(const Caller& caller, std::int64_t tokens = 0) { limits.end(caller, tokens, now); }

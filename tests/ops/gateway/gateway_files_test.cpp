@@ -10,6 +10,7 @@
 #include "ops/gateway/key_authenticator.h"
 #include "tests/support/fake_batches.h"
 #include "tests/support/fake_calls.h"
+#include "tests/support/fake_daily_tokens.h"
 #include "tests/support/fake_keys.h"
 #include "tests/support/http_client.h"
 
@@ -95,13 +96,14 @@ struct FilesRig {
         return fmt::format(R"({{"input_file_id":"{}","endpoint":"/v1/completions","completion_window":"24h"{}}})", file_id, more);
     }
 
-    std::mutex failures_mutex;
     const HttpLimits limits;
+    std::mutex failures_mutex;
     std::vector<std::string> failures;  // guarded by failures_mutex
     tests::FakeCalls calls;
     FakeKeys keys;
     tests::MemoryStore store;
     tests::FakeBatches batches;
+    tests::FakeDailyTokens daily{FakeKeys::id(5)};
     KeyAuthenticator authenticator{keys, [] { return schema::Timestamp(std::chrono::seconds(1)); }};
     Gateway gateway{{.host = "127.0.0.1",
                      .base_name = "tiny",
@@ -110,6 +112,7 @@ struct FilesRig {
                      .adapters = [] { return std::vector<std::string>{}; },
                      .health = [] { return HttpAnswer{.body = "running\n"}; },
                      .metrics = [] { return HttpAnswer{.body = "a 1\n"}; },
+                     .daily_tokens = &daily,
                      .stored = StoredRequests::Backends{.files = store,
                                                         .batches = batches,
                                                         .file_bytes_max = 3'000'000,
@@ -222,9 +225,6 @@ TEST(GatewayFiles, AnUploadThatBreaksOffLeavesNothing) {
 }
 
 // Pins: a path that leaves the folder, or an id of another form, reached the store.
-TEST(GatewayFiles, IdsAndNamesAreNoPaths) {
-    FilesRig rig;
-    for (const char* id : {"..", "%2e%2e%2fetc%2fpasswd", "../../etc/passwd", "file-", "file-00", "file-0000000000000000000000000000000g",
 TEST(GatewayFiles, AnUploadThatComesTooSlowlyEndsAndLeavesNothing) {
     FilesRig rig({.body_bytes = 10'000, .upload_timeout = std::chrono::milliseconds(200)});
     HttpClient slow(rig.gateway.port());
@@ -237,6 +237,9 @@ TEST(GatewayFiles, AnUploadThatComesTooSlowlyEndsAndLeavesNothing) {
     EXPECT_THAT(ids_in(rig.ask(request("GET", "/v1/files"))), IsEmpty());
 }
 
+TEST(GatewayFiles, IdsAndNamesAreNoPaths) {
+    FilesRig rig;
+    for (const char* id : {"..", "%2e%2e%2fetc%2fpasswd", "../../etc/passwd", "file-", "file-00", "file-0000000000000000000000000000000g",
                            "file-0000000000000000000000000000000%30", "FILE-00000000000000000000000000000000"}) {
         for (const char* rest : {"", "/content"}) {
             const HttpReply reply = rig.ask(request("GET", fmt::format("/v1/files/{}{}", id, rest)));
@@ -355,6 +358,43 @@ TEST(GatewayBatches, AKeyMayHaveSoManyJobsInItsBatches) {
     EXPECT_EQ(rig.create(body, 1).status, 200) << "another key";
     rig.batches.set_state(schema::BatchState::completed);
     EXPECT_EQ(rig.create(body, 5).status, 200);
+}
+
+// Pins: an upload with an Idempotency-Key was taken as any other, so a client that relied on it had its file twice.
+TEST(GatewayBatches, NeitherTheyNorUploadsCanBeRepeated) {
+    FilesRig rig;
+    const auto with_key = [&](std::string text) {
+        text.insert(text.find("Host:"), "Idempotency-Key: order-17\r\n");
+        return rig.ask(text);
+    };
+    const HttpReply upload = with_key(request("POST", "/v1/files", 1, form("x"), form_type));
+    EXPECT_EQ(error_of(upload), "400 bad_request");
+    EXPECT_THAT(upload.body, HasSubstr("leave out Idempotency-Key"));
+    EXPECT_THAT(rig.store.contents(), IsEmpty());
+    EXPECT_EQ(error_of(with_key(request("POST", "/v1/batches", 1, FilesRig::batch_body(rig.uploaded("x"))))), "400 bad_request");
+    EXPECT_THAT(rig.batches.batches(), IsEmpty());
+}
+
+// Pins: only calls were held back, so a key took any number of tokens by batches.
+TEST(GatewayBatches, TokensPerDayAreRefusedUntilMidnight) {
+    FilesRig rig;
+    rig.keys.set(5, {.tenant = "search", .name = "a day", .scopes = {.batches = true}, .limits = {.tokens_per_day = 500}});
+    const std::string body = FilesRig::batch_body(rig.uploaded("x", 5));
+    rig.daily.tokens = 499;
+    EXPECT_EQ(rig.create(body, 5).status, 200);
+    rig.daily.tokens = 500;
+    const HttpReply refused = rig.create(body, 5);
+    EXPECT_EQ(error_of(refused), "429 rate_limit_exceeded");
+    EXPECT_THAT(refused.body, HasSubstr("its limit of tokens per day"));
+    EXPECT_THAT(refused.header, testing::ContainsRegex("Retry-After: [0-9]+\r\n"));
+    EXPECT_THAT(refused.header, HasSubstr("x-ratelimit-remaining-tokens-day: 0\r\n"));
+    rig.daily.is_known = false;
+    const HttpReply unknown = rig.create(body, 5);
+    EXPECT_EQ(error_of(unknown), "503 unavailable");
+    EXPECT_THAT(unknown.header, HasSubstr("Retry-After: 5\r\n"));
+    EXPECT_THAT(rig.batches.batches(), SizeIs(1));
+    EXPECT_THAT(ids_in(rig.ask(request("GET", "/v1/batches", 5))), SizeIs(1)) << "what takes no tokens goes on";
+    EXPECT_EQ(rig.create(body, 1).status, 200) << "keys without the limit are not asked for";
 }
 
 TEST(GatewayBatches, AWrongBatchIsRefusedByTheFieldThatIsWrong) {

@@ -6,6 +6,7 @@
 #include "ops/gateway/gateway.h"
 #include "ops/gateway/key_authenticator.h"
 #include "tests/support/fake_calls.h"
+#include "tests/support/fake_daily_tokens.h"
 #include "tests/support/fake_keys.h"
 #include "tests/support/http_client.h"
 
@@ -58,18 +59,6 @@ std::string code_of(const HttpReply& reply) {
     return fmt::format("{}{}", reply.status, error == nullptr ? "" : " " + *error->find("code")->as_string());
 }
 
-// What keys used today, as the test says.
-class FakeDailyTokens final : public consumer::DailyTokens {
-public:
-    std::optional<std::int64_t> used(std::string_view key, std::chrono::sys_days day) const override {
-        EXPECT_LE(std::chrono::system_clock::now() - day, 25h);
-        EXPECT_EQ(key, "6666666666666666");
-        return is_known ? std::optional(tokens.load()) : std::nullopt;
-    }
-    std::atomic<bool> is_known = true;
-    std::atomic<std::int64_t> tokens = 0;
-};
-
 struct KeyedGateway {
     KeyedGateway() {
         keys.set(1, {.tenant = "search", .name = "all", .scopes = {.batches = true, .admin = true}});
@@ -95,7 +84,7 @@ struct KeyedGateway {
 
     FakeCalls calls;
     FakeKeys keys;
-    FakeDailyTokens daily;
+    tests::FakeDailyTokens daily{FakeKeys::id(6)};
     KeyAuthenticator authenticator{keys, [] { return Timestamp(1s); }};
     std::mutex mutex;
     std::vector<std::string> reports;  // guarded by mutex
