@@ -290,6 +290,14 @@ public:
              .value = "true|false",
              .help = "serve whoever reaches the gateway, without keys",
              .more = "For development: `lorry serve` then listens on this machine alone. Otherwise callers need keys (`lorry keys`)."});
+    bool share_adapters =
+        row(&Settings::share_adapters, false,
+            {.key = "share_adapters",
+             .scope = SettingScope::gateway,
+             .value = "true|false",
+             .help = "let callers whose key or token names no models call all adapters, not the base model alone",
+             .more = "An adapter was mostly trained on one tenant's data, and its answers, and the time of its first call, tell others "
+                     "about it. Keys that name models, or all with `--models '*'`, need no setting. A proxy's word names no models."});
 
     std::string tls_cert = row(&Settings::tls_cert, "",
                                {.key = "tls_cert",

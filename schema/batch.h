@@ -59,7 +59,7 @@ struct BatchRecord {
     std::string input_file;
     Endpoint endpoint = Endpoint::chat_completions;
     std::vector<std::pair<std::string, std::string>> metadata;
-    std::optional<std::vector<std::string>> models;  // that its key may use; nullopt: all
+    std::optional<std::vector<std::string>> models;  // KeyScopes::models of its key
     std::optional<std::int64_t> key_jobs_max;        // KeyLimits::batch_jobs of its key
     BatchState state = BatchState::validating;
     std::map<BatchState, Seconds> since;  // when it came into each state that it had, but validating

@@ -63,7 +63,7 @@ std::optional<std::vector<std::string>> names(MemberReader& reader, std::string_
     if (!reader.has(key)) return std::nullopt;
     std::vector<std::string> list = reader.texts(key);
     if (list.empty() || list.size() > names_max) {
-        reader.fail(fmt::format("field '{}' has {} elements; allowed are 1 to {}, or null for all", key, list.size(), names_max));
+        reader.fail(fmt::format("field '{}' has {} elements; allowed are 1 to {}, or null", key, list.size(), names_max));
     }
     return list;
 }
@@ -102,15 +102,25 @@ KeyLimits read_limits(MemberReader& reader) {
 
 }  // namespace
 
+bool allows_all_models(const KeyScopes& scopes) {
+    return scopes.models && std::ranges::find(*scopes.models, all_models) != scopes.models->end();
+}
+
 bool allows_model(const KeyScopes& scopes, std::string_view model, std::string_view base_name) {
-    if (!scopes.models) return true;
+    const bool is_base = model == "base" || model == base_name;
+    if (!scopes.models) return is_base;
+    if (allows_all_models(scopes)) return true;
     const auto has = [&](std::string_view name) { return std::ranges::find(*scopes.models, name) != scopes.models->end(); };
-    if (model == "base" || model == base_name) return has("base") || has(base_name);
-    return has(model.substr(0, model.rfind('@')));
+    return is_base ? has("base") || has(base_name) : has(model.substr(0, model.rfind('@')));
 }
 
 bool allows_endpoint(const KeyScopes& scopes, Endpoint endpoint) {
     return !scopes.endpoints || std::ranges::find(*scopes.endpoints, endpoint) != scopes.endpoints->end();
+}
+
+bool goes_first(const Json& body) {
+    const Json* priority = body.find("priority");
+    return priority != nullptr && priority->as_number().value_or(0.0) < 0.0;
 }
 
 std::optional<std::string> key_label_error(std::string_view what, std::string_view label) {

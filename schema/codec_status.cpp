@@ -121,9 +121,12 @@ std::optional<std::string> adapter_name_error(std::string_view name) {
     const bool plain = std::none_of(name.begin(), name.end(), [](char c) {
         return static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '@' || c == '#' || c == '/';
     });
-    if (!name.empty() && name.size() <= name_bytes_max && plain && name != "base" && is_valid_utf8(name)) return std::nullopt;
+    const bool is_reserved = name == "base" || name == "*";  // the latter: all models, in scopes of keys
+    if (!name.empty() && name.size() <= name_bytes_max && plain && !is_reserved && is_valid_utf8(name)) return std::nullopt;
     return fmt::format(
-        "'{}' cannot be an adapter's name: allowed are 1 to {} bytes of UTF-8 without '@', '#', '/' and control characters, and not 'base'",
+        "'{}' cannot be an adapter's name: allowed are 1 to {} bytes of UTF-8 without '@', '#', '/' and control characters, and neither "
+        "'base' nor "
+        "'*'",
         repair_utf8(name.substr(0, name_bytes_max)), name_bytes_max);
 }
 

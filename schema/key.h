@@ -15,15 +15,25 @@
 
 namespace lorry::schema {
 
+class Json;
+
 struct KeyScopes {
-    std::optional<std::vector<std::string>> models = {};  // names of adapters and of the base model, not empty; nullopt: all
+    // Names of adapters and of the base model, not empty; all_models among them: all. nullopt: the base model, and what a gateway shares.
+    std::optional<std::vector<std::string>> models = {};
     std::optional<std::vector<Endpoint>> endpoints = {};  // not empty; nullopt: all
     bool batches = false;                                 // files and batches
     bool admin = false;                                   // what is not of one tenant: the metrics
 };
-// `model`: as a call names it, perhaps with "@hash". The base model has two names, "base" and base_name.
+inline constexpr const char* all_models = "*";
+bool allows_all_models(const KeyScopes& scopes);
+// `model`: as a call names it, perhaps with "@hash". The base model has two names, "base" and base_name. Scopes without models allow it
+// alone: adapters are not shared between tenants unless somebody says so.
 bool allows_model(const KeyScopes& scopes, std::string_view model, std::string_view base_name);
 bool allows_endpoint(const KeyScopes& scopes, Endpoint endpoint);
+// Whether the body of a job asks to start before jobs of others, by a `priority` below 0. Callers with keys may not.
+bool goes_first(const Json& body);
+inline constexpr std::string_view goes_first_refusal =
+    "'priority' is below 0, which goes before others: send 0, or more to let others go first";
 
 // At least 1 each; nullopt: no limit.
 struct KeyLimits {

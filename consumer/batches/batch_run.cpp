@@ -37,6 +37,10 @@ schema::BatchError error_of(schema::ErrorCode code, std::string message, std::op
     return {.code = std::string(row->name), .line = std::nullopt, .message = std::move(message), .param = std::move(param)};
 }
 
+schema::BatchError denied(std::string message, std::string param) {
+    return {.code = "permission_denied", .line = std::nullopt, .message = std::move(message), .param = std::move(param)};
+}
+
 // A content of the batch is gone, or is not as it was: the batch cannot go on.
 class BatchContentLost : public std::runtime_error {
 public:
@@ -258,12 +262,9 @@ std::optional<schema::BatchError> BatchRun::fault_of(std::string_view line, std:
     const Json* body = object->find("body");
     if (body == nullptr || !body->is_object()) return error_of(missing_field, "'body' has to be an object", "body");
     const std::string model = text_in(*body, "model");
-    if (!schema::allows_model({.models = batch_.models}, model, options_.base_name)) {
-        schema::BatchError error =
-            error_of(invalid_value, fmt::format("the API key may not use the model '{}'", schema::shortened(model)), "body.model");
-        error.code = "permission_denied";
-        return error;
-    }
+    if (!schema::allows_model({.models = batch_.models}, model, options_.base_name))
+        return denied(fmt::format("the API key may not use the model '{}'", schema::shortened(model)), "body.model");
+    if (schema::goes_first(*body) && !batch_.key.empty()) return denied(std::string(schema::goes_first_refusal), "body.priority");
     return std::nullopt;
 }
 

@@ -30,13 +30,18 @@ std::string state_of(const KeyRecord& key) {
 
 std::string show_scopes(const schema::KeyScopes& scopes) {
     std::vector<std::string> words;
-    if (scopes.models) words.push_back(fmt::format("models {}", fmt::join(*scopes.models, ",")));
+    if (!scopes.models) {
+        words.emplace_back("shared models");
+    } else if (schema::allows_all_models(scopes)) {
+        words.emplace_back("all models");
+    } else {
+        words.push_back(fmt::format("models {}", fmt::join(*scopes.models, ",")));
+    }
     if (scopes.endpoints) {
         std::vector<std::string> urls;
         for (const schema::Endpoint endpoint : *scopes.endpoints) urls.emplace_back(schema::row_of(endpoint).url);
         words.push_back(fmt::format("urls {}", fmt::join(urls, ",")));
     }
-    if (words.empty()) words.emplace_back("all calls");
     if (scopes.batches) words.emplace_back("batches");
     if (scopes.admin) words.emplace_back("admin");
     return fmt::format("{}", fmt::join(words, "; "));
@@ -64,7 +69,10 @@ public:
             ->type_name("NAME")
             ->required();
         create_->add_option("--name", name_, "what it is for, for people")->type_name("TEXT")->required();
-        create_->add_option("--models", models_, "the adapters that it may call, 'base' for the base model (default: all)")
+        create_
+            ->add_option("--models", models_,
+                         "the adapters that it may call, 'base' for the base model, '*' for all (default: the base model, and all "
+                         "adapters of gateways with share_adapters)")
             ->type_name("NAME,…")
             ->delimiter(',');
         create_->add_option("--urls", urls_, "the urls that it may call, such as /v1/embeddings (default: all)")
@@ -144,7 +152,8 @@ private:
         schema::KeyScopes scopes{.batches = batches_, .admin = admin_};
         if (!models_.empty()) scopes.models = models_;
         for (const std::string& model : models_) {
-            if (const auto error = model == "base" ? std::nullopt : schema::adapter_name_error(model))
+            const bool is_name_of_ours = model == "base" || model == schema::all_models;
+            if (const auto error = is_name_of_ours ? std::nullopt : schema::adapter_name_error(model))
                 throw UsageError(fmt::format("--models: {}", *error));
         }
         for (const std::string& url : urls_) {

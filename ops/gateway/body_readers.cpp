@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "schema/json.h"
+#include "schema/key.h"
 
 namespace lorry::ops {
 
@@ -15,7 +16,8 @@ Expected<ReadBody, schema::JobError> read_body(const std::string& body) {
         const schema::Json* stream = parsed->find("stream");
         return ReadBody{.text = parsed->dump(),
                         .model = name == nullptr ? std::nullopt : std::optional(*name),
-                        .is_stream = stream != nullptr && stream->as_bool().value_or(false)};
+                        .is_stream = stream != nullptr && stream->as_bool().value_or(false),
+                        .goes_first = schema::goes_first(*parsed)};
     }
     const std::string what = body.empty() ? "is empty" : parsed ? fmt::format("is not an object, but {}", parsed->kind()) : parsed.error();
     return unexpected(schema::JobError{.code = schema::ErrorCode::invalid_json,

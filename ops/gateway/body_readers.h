@@ -16,6 +16,7 @@ struct ReadBody {
     std::string text;                  // one JSON object without white space around its parts
     std::optional<std::string> model;  // as `text` names it; nullopt: it names none, or not by a string
     bool is_stream = false;            // it asks for an event stream
+    bool goes_first = false;           // schema::goes_first
 };
 // A body, or why it is none. Any thread.
 Expected<ReadBody, schema::JobError> read_body(const std::string& body);

@@ -210,9 +210,11 @@ std::optional<HttpAnswer> Gateway::find_fault_of_body(const HttpRequest& request
 // The sender of the request, who may send such requests.
 Expected<Caller, HttpAnswer> Gateway::identify(const HttpRequest& request, const Route& route) const {
     // Whether the gateway is healthy is asked by load balancers, which have no keys.
-    if (options_.authenticator == nullptr || std::holds_alternative<HealthRoute>(route)) return Caller{};
+    if (options_.authenticator == nullptr || std::holds_alternative<HealthRoute>(route))
+        return Caller{.scopes = {.models = {{schema::all_models}}}};
     auto caller = options_.authenticator->identify(request);
     if (!caller) return caller;
+    if (!caller->scopes.models && options_.shares_adapters) caller->scopes.models = {schema::all_models};
     if (auto missing = find_missing_scope(route, caller->scopes)) return unexpected(*std::move(missing));
     return caller;
 }
@@ -402,6 +404,8 @@ void Gateway::submit(HttpRequestId request, const std::string& url, const BodyRe
                                                       schema::shortened(*body->model)),
                                           "model"));
     }
+    if (body->goes_first && options_.authenticator != nullptr)
+        return finish(call, gateway_error("permission_denied", std::string(schema::goes_first_refusal), "priority"));
     const bool repeatable = call->second.repeatable;
     if (repeatable && body->is_stream)
         return finish(call, gateway_error(400, "a stream cannot be repeated: leave out Idempotency-Key, or stream"));

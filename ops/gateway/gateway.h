@@ -38,6 +38,7 @@ public:
         std::int64_t created = 0;  // of the models, in seconds since the epoch
         // Who may call, and what; it outlives the gateway. nullptr: anyone, and everything.
         const Authenticator* authenticator = nullptr;
+        bool shares_adapters = false;      // callers whose scopes name no models may call all, not the base model alone
         bool remembers = false;            // whether the backend knows repeatable calls; if not, Idempotency-Key counts for nothing
         HttpLimits limits = {};            // answer_timeout is call_timeout
         const TlsIdentity* tls = nullptr;  // it outlives the gateway; nullptr: without TLS

@@ -28,8 +28,8 @@ private:
 
 // What words say about a caller: those that begin with "lorry:". An unknown one is an error, as it may take rights away.
 //   lorry:batches  lorry:admin  lorry:model:NAME  lorry:url:URL
-//   lorry:requests-per-minute:N  lorry:tokens-per-minute:N  lorry:calls-at-once:N
-// Without a model or url, all are allowed.
+//   lorry:requests-per-minute:N  lorry:tokens-per-minute:N  lorry:calls-at-once:N  lorry:batch-jobs:N
+// The model '*' stands for all. Without a url, all are allowed.
 Expected<void, std::string> apply_scope_word(std::string_view word, Caller& caller);
 
 }  // namespace lorry::ops

@@ -19,7 +19,7 @@ public:
 
     // Whether a trusted proxy says who sends the request. What others write into the field is not looked at.
     bool vouches_for(const HttpRequest& request) const;
-    // The caller may all calls, files and batches of its tenant, and has no limits.
+    // The caller may use all urls, files and batches of its tenant, names no models, and has no limits.
     Expected<Caller, HttpAnswer> identify(const HttpRequest& request) const override;
 
 private:

@@ -69,7 +69,7 @@ constexpr std::array commands = {
                "  lorry adapters list --brokers kafka:9092",
                make_adapters_command},
     CommandRow{"keys", "make, list and revoke the keys of clients",
-               "  lorry keys create --tenant search --name indexer --expires 90d --brokers kafka:9092     prints the key, this once\n"
+               "  lorry keys create --tenant search --name indexer --models section --brokers kafka:9092     prints the key, this once\n"
                "  lorry keys list --brokers kafka:9092\n"
                "  lorry keys revoke 4f7a2c81d03be956 --brokers kafka:9092",
                make_keys_command},

@@ -156,6 +156,7 @@ ExitCode ServeCommand::run() {
                 .base_name = base_name,
                 .created = start_time(),
                 .authenticator = callers != nullptr ? &callers->authenticator() : nullptr,
+                .shares_adapters = settings.share_adapters,
                 .remembers = true,
                 .limits = http_limits_of(settings),
                 .tls = tls.get(),

@@ -250,7 +250,7 @@ TEST(CodecRecordsTest, ARegistrationIsReadBackAndCannotLeaveTheAdaptersRoot) {
     EXPECT_THAT(parse_adapter(R"({"name":"a","hash":"h","path":"p","targets":[1]})").error(),
                 HasSubstr("field 'targets' must be an array of strings"));
     EXPECT_EQ(adapter_name_error("section-v2.1 é"), std::nullopt);
-    for (const char* name : {"", "base", "a#1", "a/b", "a\n", "\xff"}) EXPECT_TRUE(adapter_name_error(name).has_value()) << name;
+    for (const char* name : {"", "base", "*", "a#1", "a/b", "a\n", "\xff"}) EXPECT_TRUE(adapter_name_error(name).has_value()) << name;
     EXPECT_TRUE(adapter_name_error(std::string(201, 'x')).has_value());
 }
 

@@ -147,16 +147,31 @@ TEST(KeyTest, ARecordThatIsNotFullyUnderstoodIsRefusedWithTheReason) {
 }
 
 TEST(KeyTest, ScopesAllowTheModelsAndUrlsThatTheyName) {
-    const KeyScopes all;
-    EXPECT_TRUE(allows_model(all, "anything", "tiny"));
-    EXPECT_TRUE(allows_endpoint(all, Endpoint::rerank));
+    const KeyScopes plain;
+    EXPECT_TRUE(allows_endpoint(plain, Endpoint::rerank));
+    for (const char* base : {"base", "tiny"}) EXPECT_TRUE(allows_model(plain, base, "tiny")) << base;
+    for (const char* model : {"anything", "", "*", "mail@0f3a"}) EXPECT_FALSE(allows_model(plain, model, "tiny")) << model;
+    for (const KeyScopes& all : {KeyScopes{.models = {{"*"}}}, KeyScopes{.models = {{"mail", "*"}}}}) {
+        EXPECT_TRUE(allows_all_models(all));
+        for (const char* model : {"anything", "anything@0f3a", "base", "tiny"}) EXPECT_TRUE(allows_model(all, model, "tiny")) << model;
+    }
     const KeyScopes some{.models = {{"mail", "base"}}, .endpoints = {{Endpoint::embeddings}}};
     for (const char* model : {"mail", "mail@0f3a", "base", "tiny"}) EXPECT_TRUE(allows_model(some, model, "tiny")) << model;
     for (const char* model : {"", "mai", "mail2", "@mail", "mail#1", "x@mail"}) EXPECT_FALSE(allows_model(some, model, "tiny")) << model;
     EXPECT_TRUE(allows_endpoint(some, Endpoint::embeddings));
     EXPECT_FALSE(allows_endpoint(some, Endpoint::completions));
+    EXPECT_FALSE(allows_all_models(some) || allows_all_models(plain));
     EXPECT_TRUE(allows_model({.models = {{"tiny"}}}, "base", "tiny")) << "both are the base model's names";
     EXPECT_FALSE(allows_model({.models = {{"mail"}}}, "base", "tiny"));
+}
+
+TEST(KeyTest, APriorityBelowZeroGoesFirst) {
+    const auto first = [](const char* body) { return goes_first(*Json::parse(body)); };
+    for (const char* body :
+         {R"({"priority":-1})", R"({"priority":-0.1})", R"({"priority":-1e300})", R"({"priority":0,"priority":-2147483647})"})
+        EXPECT_TRUE(first(body)) << body;
+    for (const char* body : {"{}", R"({"priority":0})", R"({"priority":7})", R"({"priority":"-1"})", R"({"priority":null})", "[-1]"})
+        EXPECT_FALSE(first(body)) << body;
 }
 
 }  // namespace

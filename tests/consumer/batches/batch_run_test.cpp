@@ -103,7 +103,7 @@ struct BatchRig {
         store.at_write = [this] { topics.happen(); };
     }
 
-    void create(const std::string& input, std::optional<std::vector<std::string>> models = {},
+    void create(const std::string& input, std::optional<std::vector<std::string>> models = {{"*"}},
                 std::optional<std::int64_t> key_jobs_max = {}) {
         store.at_write = [] {};
         store.put(input_id, input);
@@ -252,6 +252,21 @@ TEST(BatchRun, OwnersThatEndAnywhereSendAndGatherEachLineOnce) {
             EXPECT_EQ(rig.topics.files.size(), 2U);
         }
     }
+}
+
+// As calls are: a key may call the base model alone unless it names others, and goes before nobody.
+TEST(BatchRun, LinesMayNotDoWhatTheirKeyMayNot) {
+    const std::string wanted = line("a", R"("model":"mail")") + "\n" + line("b", R"("model":"base","priority":-1)") + "\n" +
+                               line("c", R"("model":"base","priority":1)") + "\n";
+    BatchRig rig;
+    rig.create(wanted, std::nullopt);
+    rig.topics.last.key = "0123456789abcdef";
+    ASSERT_TRUE(rig.own());
+    EXPECT_THAT(rig.faults(), ElementsAre("1 permission_denied body.model", "2 permission_denied body.priority"));
+    BatchRig alone;
+    alone.create(wanted);
+    ASSERT_TRUE(alone.own());
+    EXPECT_EQ(alone.state(), "completed") << "without keys there are no others";
 }
 
 TEST(BatchRun, AWrongLineFailsTheBatchBeforeAnyIsSent) {

@@ -46,11 +46,12 @@ TEST_F(KeyCommands, AKeyIsMadeShownOnceListedAndRevoked) {
     EXPECT_EQ(keys[0].id, id);
     EXPECT_EQ(keys[0].hash, schema::sha256_of(key));
     EXPECT_EQ(keys[0].tenant, "search");
-    EXPECT_FALSE(keys[0].scopes.batches || keys[0].scopes.admin || keys[0].expires) << "nothing that was not asked for";
+    EXPECT_FALSE(keys[0].scopes.models || keys[0].scopes.batches || keys[0].scopes.admin || keys[0].expires)
+        << "nothing that was not asked for";
     for (const schema::JobRecord& record : records(topics.keys())) EXPECT_THAT(*record.value, Not(HasSubstr(key.substr(23))));
 
     const Call list = lorry({"keys", "list"});
-    EXPECT_THAT(list.out, AllOf(HasSubstr(id), HasSubstr("indexer"), HasSubstr("valid"), HasSubstr("all calls")));
+    EXPECT_THAT(list.out, AllOf(HasSubstr(id), HasSubstr("indexer"), HasSubstr("valid"), HasSubstr("shared models")));
     for (const Call& call : {list, lorry({"keys", "list", "--json"})}) {
         EXPECT_THAT(call.out, Not(HasSubstr(schema::to_hex(keys[0].hash))));
         EXPECT_THAT(call.out, Not(HasSubstr(key.substr(23))));
@@ -115,6 +116,12 @@ TEST_F(KeyCommands, ScopesLimitsAndExpiryAreWrittenAndShown) {
     EXPECT_EQ(object->find("sha256"), nullptr);
     EXPECT_THAT(lorry({"keys", "list"}).out, AllOf(HasSubstr("models mail,base; urls /v1/embeddings,/classify; batches; admin"),
                                                    HasSubstr("60 requests/min, 10,000 tokens/min, 4 at once, 100,000 batch jobs")));
+}
+
+TEST_F(KeyCommands, AStarStandsForAllModels) {
+    ASSERT_EQ(lorry({"keys", "create", "--tenant", "a", "--name", "n", "--models", "*"}).code, 0);
+    EXPECT_TRUE(schema::allows_all_models(stored().at(0).scopes));
+    EXPECT_THAT(lorry({"keys", "list"}).out, HasSubstr("all models"));
 }
 
 TEST_F(KeyCommands, ListsByTenantAndSaysWhatHasExpiredOrCannotBeRead) {

@@ -420,6 +420,8 @@ TEST(GatewayBatches, AWrongBatchIsRefusedByTheFieldThatIsWrong) {
     EXPECT_EQ(code(FilesRig::batch_body(input, R"(,"metadata":null)"), 4), "200");
     ASSERT_TRUE(rig.batches.batches()[0].models);
     EXPECT_THAT(*rig.batches.batches()[0].models, ElementsAre("mail")) << "each line is checked against them";
+    EXPECT_EQ(code(FilesRig::batch_body(input)), "200");
+    EXPECT_FALSE(rig.batches.batches()[1].models) << "the base model alone";
     EXPECT_EQ(code(fmt::format(R"({{"input_file_id":"{}","endpoint":"/v1/embeddings","completion_window":"24h"}})", input), 4),
               "403 permission_denied endpoint");
     rig.batches.is_full = true;

@@ -60,14 +60,16 @@ std::string code_of(const HttpReply& reply) {
 }
 
 struct KeyedGateway {
-    KeyedGateway() {
-        keys.set(1, {.tenant = "search", .name = "all", .scopes = {.batches = true, .admin = true}});
+    explicit KeyedGateway(bool shares_adapters = false) : shares_adapters_(shares_adapters) {
+        keys.set(1, {.tenant = "search", .name = "all", .scopes = {.models = {{"*"}}, .batches = true, .admin = true}});
         keys.set(
             2, {.tenant = "mails", .name = "mail only", .scopes = {.models = {{"mail"}}, .endpoints = {{schema::Endpoint::completions}}}});
-        keys.set(3, {.tenant = "slow", .name = "limited", .limits = {.requests_per_minute = 2, .tokens_per_minute = 6'000}});
-        keys.set(4, {.tenant = "slow", .name = "one at a time", .limits = {.tokens_per_minute = 6'000, .calls_at_once = 1}});
-        keys.set(6, {.tenant = "daily", .name = "a day", .limits = {.tokens_per_day = 500}});
+        const schema::KeyScopes all{.models = {{"*"}}};
+        keys.set(3, {.tenant = "slow", .name = "limited", .scopes = all, .limits = {.requests_per_minute = 2, .tokens_per_minute = 6'000}});
+        keys.set(4, {.tenant = "slow", .name = "one at a time", .scopes = all, .limits = {.tokens_per_minute = 6'000, .calls_at_once = 1}});
+        keys.set(6, {.tenant = "daily", .name = "a day", .scopes = all, .limits = {.tokens_per_day = 500}});
         keys.set(5, {.tenant = "gone", .name = "revoked", .revoked = Timestamp(1s)});
+        keys.set(7, {.tenant = "plain", .name = "names no models"});
     }
     HttpReply ask(const std::string& request) {
         HttpClient client(gateway.port());
@@ -82,6 +84,7 @@ struct KeyedGateway {
         return client.receive().value_or(HttpReply{});
     }
 
+    const bool shares_adapters_;
     FakeCalls calls;
     FakeKeys keys;
     tests::FakeDailyTokens daily{FakeKeys::id(6)};
@@ -91,6 +94,7 @@ struct KeyedGateway {
     Gateway gateway{{.host = "127.0.0.1",
                      .base_name = "tiny",
                      .authenticator = &authenticator,
+                     .shares_adapters = shares_adapters_,
                      .remembers = true,
                      .limits = {.body_bytes = 10'000},
                      .adapters =
@@ -180,6 +184,44 @@ TEST(GatewayKeys, ScopesLimitUrlsModelsAndPages) {
         EXPECT_EQ(code_of(rig.ask(get(hidden, bearer(2)))), "404 model_not_found") << "as one that does not exist";
     }
     EXPECT_THAT(rig.ask(get("/v1/models", bearer(1))).body, HasSubstr(R"("id":"tiny")"));
+}
+
+// Pins: a key without --models could call every adapter, and so learn from answers and times what other tenants trained.
+TEST(GatewayKeys, AdaptersAreNotSharedUnlessTheGatewayIsToldTo) {
+    for (const bool shares : {false, true}) {
+        KeyedGateway rig(shares);
+        const auto answer_to = [&](int key, const char* model) {
+            HttpClient client(rig.gateway.port());
+            client.send(post(completions, fmt::format(R"({{"model":"{}"}})", model), bearer(key)));
+            if (key == 1 || shares || std::string_view(model) != "mail") rig.calls.end_next(CallResult{.status = 200, .body = used_up});
+            return code_of(client.receive().value_or(HttpReply{}));
+        };
+        EXPECT_EQ(answer_to(7, "mail"), shares ? "200" : "403 permission_denied");
+        for (const char* base : {"base", "tiny"}) EXPECT_EQ(answer_to(7, base), "200");
+        EXPECT_EQ(answer_to(1, "mail"), "200") << "made with --models '*'";
+        const std::string models = rig.ask(get("/v1/models", bearer(7))).body;
+        EXPECT_EQ(models.find(R"("id":"mail")") != std::string::npos, shares);
+        EXPECT_THAT(models, HasSubstr(R"("id":"tiny")"));
+        EXPECT_EQ(code_of(rig.ask(get("/v1/models/mail", bearer(7)))), shares ? "200" : "404 model_not_found");
+        EXPECT_EQ(code_of(rig.ask(post(completions, R"({"model":"news"})", bearer(2)))), "403 permission_denied")
+            << "models that a key names stay all that it may call";
+    }
+}
+
+// Pins: any key went before all other tenants by a negative priority.
+TEST(GatewayKeys, NobodyGoesBeforeOthersByPriority) {
+    KeyedGateway rig;
+    for (const char* priority : {"-1", "-0.5", "-1e0", "-99999999999999999999", "0,\"priority\":-1"}) {
+        const HttpReply refused = rig.ask(post(completions, fmt::format(R"({{"model":"mail","priority":{}}})", priority), bearer(1)));
+        EXPECT_EQ(code_of(refused), "403 permission_denied") << priority;
+        EXPECT_THAT(refused.body, HasSubstr(R"("param":"priority")"));
+    }
+    for (const char* priority : {"0", "5", "-0.0", "\"-1\"", "null"}) {
+        HttpClient client(rig.gateway.port());
+        client.send(post(completions, fmt::format(R"({{"model":"mail","priority":{}}})", priority), bearer(1)));
+        rig.calls.end_next(CallResult{.status = 200, .body = used_up});
+        EXPECT_EQ(client.receive()->status, 200) << priority << ": what is no number is refused by the worker, as every wrong field";
+    }
 }
 
 TEST(GatewayKeys, AnswersSayWhatIsLeftAndTooManyRequestsAreRefusedUntilLater) {

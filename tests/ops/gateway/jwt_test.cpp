@@ -175,6 +175,7 @@ TEST(JwtAuthenticator, ReadsScopesAndLimits) {
                          "lorry:requests-per-minute:60", "lorry:tokens-per-minute:6000", "lorry:calls-at-once:4", "lorry:batch-jobs:1000"}),
               R"({"models":["mail","base"],"endpoints":["/v1/completions"],"batches":true,"admin":true})"
               R"({"requests_per_minute":60,"tokens_per_minute":6000,"calls_at_once":4,"batch_jobs":1000})");
+    EXPECT_THAT(scopes_of({"lorry:model:*"}), HasSubstr(R"("models":["*"])")) << "all, as --models '*' of a key";
     for (const char* word : {"lorry:", "lorry:batch", "lorry:model:", "lorry:url:/v1/nothing", "lorry:calls-at-once:0",
                              "lorry:calls-at-once:many", "lorry:calls-at-once:99999999999999999999", "lorry:read-only"})
         EXPECT_EQ(scopes_of({word}), fmt::format("its scope '{}' is not known", word));
