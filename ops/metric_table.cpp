@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/gateway_metrics.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -444,74 +445,6 @@ constexpr std::array ledger_rows = {
            .watch = "Check the disk of the ledger (setting `ledger`). The worker tries again by itself."},
 };
 
-constexpr std::array request_rows = {
-    Metric{.name = "lorry_requests_total",
-           .type = counter,
-           .unit = "requests",
-           .labels = {"url", "status"},
-           .value =
-               [](F f) {
-                   std::vector<Metric::Sample> samples;
-                   for (const auto& [of, count] : f.requests) samples.push_back({{of.first, std::to_string(of.second)}, number(count)});
-                   return samples;
-               },
-           .help = "Requests over HTTP that ended, by url (`other`: one that is not served) and status; 499: the client went away",
-           .watch = "Many of 429: raise `calls_max`, or send less. Many of 499: clients give up before their answers come."},
-    Metric{.name = "lorry_request_seconds",
-           .type = histogram,
-           .unit = "seconds",
-           .value = &Figures::request_time,
-           .help = "Time from a request's last byte to the end of its answer",
-           .watch = "The time that calls wait and run is in it; `lorry_job_seconds` has only the latter."},
-};
-
-constexpr std::array call_rows = {
-    Metric{.name = "lorry_calls_open",
-           .type = gauge,
-           .unit = "calls",
-           .value = [](F f) { return number(f.calls.open); },
-           .help = "Calls that wait for a worker or run",
-           .watch = "At `calls_max`, further calls are answered with 429: start more workers, or send less."},
-    Metric{.name = "lorry_calls_sent_total",
-           .type = counter,
-           .unit = "calls",
-           .value = [](F f) { return number(f.calls.sent); },
-           .help = "Calls that were given to the brokers"},
-    Metric{.name = "lorry_calls_refused_total",
-           .type = counter,
-           .unit = "calls",
-           .value = [](F f) { return number(f.calls.refused); },
-           .help = "Calls that were refused because too many were open or no broker could be reached"},
-    Metric{.name = "lorry_calls_unsent_total",
-           .type = counter,
-           .unit = "calls",
-           .value = [](F f) { return number(f.calls.unsent); },
-           .help = "Calls that the brokers did not take in time",
-           .watch = "Should stay 0. The log has the brokers' reason."},
-    Metric{.name = "lorry_calls_cancelled_total",
-           .type = counter,
-           .unit = "calls",
-           .value = [](F f) { return number(f.calls.cancelled); },
-           .help = "Calls whose client went away, or that took longer than `call_timeout`"},
-    Metric{.name = "lorry_streams_restarted_total",
-           .type = counter,
-           .unit = "streams",
-           .value = [](F f) { return number(f.calls.restarted); },
-           .help = "Streams of calls that were run again, as their worker had ended",
-           .watch = "Rises with restarts of workers. If it rises otherwise, find out why workers end."},
-    Metric{.name = "lorry_streams_broken_total",
-           .type = counter,
-           .unit = "streams",
-           .value = [](F f) { return number(f.calls.broken); },
-           .help = "Of these, streams that ended with an error, as the new answer was a different one",
-           .watch = "Should stay 0: give all workers the same model, settings and kind of chip."},
-    Metric{.name = "lorry_brokers_away",
-           .type = gauge,
-           .unit = "0 or 1",
-           .value = [](F f) { return f.calls.is_away ? 1.0 : 0.0; },
-           .help = "1 while the gateway reaches no broker: it answers calls with 503"},
-};
-
 constexpr std::array process_rows = {
     Metric{.name = "lorry_build_info",
            .type = gauge,
@@ -529,14 +462,15 @@ constexpr std::array process_rows = {
            .help = "The most memory that this process has held"},
 };
 
-constexpr std::array groups = {
+const std::array groups = {
     MetricGroup{"Jobs", job_rows},
     MetricGroup{"Jobs in flight", window_rows},
     MetricGroup{"Engine, KV cache and adapters", engine_rows},
     MetricGroup{"Kafka", kafka_rows},
     MetricGroup{"Ledger", ledger_rows},
-    MetricGroup{"Requests over HTTP (`lorry serve`, `lorry up`)", request_rows},
-    MetricGroup{"Calls of a gateway (`lorry serve`)", call_rows},
+    MetricGroup{"Requests over HTTP (`lorry serve`, `lorry up`)", request_metrics()},
+    MetricGroup{"Calls of a gateway (`lorry serve`)", call_metrics()},
+    MetricGroup{"Files and batches of a gateway (`lorry serve --files`)", file_metrics()},
     MetricGroup{"Process", process_rows},
 };
 

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "consumer/kafka/batches/batch_topics.h"
 #include "consumer/kafka/calls/kafka_calls.h"
 #include "consumer/kafka/follow/ledger.h"
 #include "consumer/kafka/member.h"
@@ -51,6 +52,9 @@ struct Figures {
     TimeHistogram job_time;
     std::map<std::pair<std::string, unsigned>, std::uint64_t> requests;  // over HTTP, by url and status
     TimeHistogram request_time;
+    std::uint64_t uploads = 0;
+    std::uint64_t uploaded_bytes = 0;
+    std::uint64_t files_failed = 0;
 
     // What the worker's parts last said of themselves.
     engine::EngineStats engine;
@@ -60,6 +64,7 @@ struct Figures {
     consumer::KafkaMember::Stats kafka;
     consumer::Ledger::Stats ledger;
     consumer::KafkaCalls::Stats calls;
+    consumer::BatchTopics::Stats batches;
     std::size_t memory_peak = 0;  // bytes
 };
 

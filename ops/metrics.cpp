@@ -111,6 +111,17 @@ void Metrics::on_request(const std::string& url, unsigned status, std::chrono::m
     figures_.request_time.observe(seconds_of(took));
 }
 
+void Metrics::on_upload(std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    ++figures_.uploads;
+    figures_.uploaded_bytes += static_cast<std::uint64_t>(bytes);
+}
+
+void Metrics::on_files_failed() {
+    const std::lock_guard lock(mutex_);
+    ++figures_.files_failed;
+}
+
 void Metrics::on_step(const engine::EngineStats& stats) {
     const std::lock_guard lock(mutex_);
     figures_.engine = stats;
@@ -143,6 +154,7 @@ std::string Metrics::text(const MetricSources& sources) const {
     if (sources.member) now.kafka = sources.member();
     if (sources.ledger) now.ledger = sources.ledger();
     if (sources.calls) now.calls = sources.calls();
+    if (sources.batches) now.batches = sources.batches();
     now.memory_peak = memory_peak();
     std::vector<prometheus::MetricFamily> families;
     for (const MetricGroup& group : metric_table()) {

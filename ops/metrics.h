@@ -19,6 +19,7 @@ struct MetricSources {
     std::function<consumer::KafkaMember::Stats()> member;
     std::function<consumer::Ledger::Stats()> ledger;
     std::function<consumer::KafkaCalls::Stats()> calls = {};
+    std::function<consumer::BatchTopics::Stats()> batches = {};
 };
 
 class Metrics final : public consumer::Observer {
@@ -38,6 +39,10 @@ public:
 
     // A request over HTTP was answered with a status, 499 if its client went away before. Any thread.
     void on_request(const std::string& url, unsigned status, std::chrono::microseconds took);
+
+    // A file of so many bytes was uploaded; a request for files or batches failed. Any thread.
+    void on_upload(std::int64_t bytes);
+    void on_files_failed();
 
     static constexpr const char* content_type = "text/plain; version=0.0.4; charset=utf-8";  // of text()
     // The exposition format, version 0.0.4. Any thread.

@@ -4,9 +4,11 @@
     tests/stack_check.py              promtool accepts the files, and each metric and label that they name is in docs/metrics.md
     tests/stack_check.py PROGRAM      the same processes without containers: worker, gateway and Prometheus, with the real broker that
                                       LORRY_KAFKA_ADDRESS_FILE names; under load, each query of the dashboard finds data
+    tests/stack_check.py PROGRAM FILE.svg      the latter, for a minute, and draws what each query has found; fetches matplotlib
 
-ctest runs both, as stack_files and stack_runs. Exit code 77: Prometheus is not installed (ops/setup --tests).
+ctest runs the first two, as stack_files and stack_runs. Exit code 77: Prometheus is not installed (ops/setup --tests).
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -39,10 +41,13 @@ def tool(name):
     return path
 
 
+def dashboard_panels():
+    return json.loads((STACK / "grafana/lorry.json").read_text())["panels"]
+
+
 def dashboard_queries():
     """(title, expression) of each query."""
-    board = json.loads((STACK / "grafana/lorry.json").read_text())
-    return [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel["targets"]]
+    return [(panel["title"], target["expr"]) for panel in dashboard_panels() for target in panel["targets"]]
 
 
 def alert_expressions():
@@ -126,12 +131,13 @@ def free_port():
 
 
 def get(url, body=None, key=None):
-    """(status, text), after a POST of JSON if there is a body."""
-    fields = {"Content-Type": "application/json"} if body is not None else {}
+    """(status, text), after a POST if there is a body: of JSON, or of a form that is bytes."""
+    is_form = isinstance(body, bytes)
+    fields = {"Content-Type": "multipart/form-data; boundary=b" if is_form else "application/json"} if body is not None else {}
     if key is not None:
         fields["Authorization"] = f"Bearer {key}"
     try:
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or is_form else json.dumps(body).encode()
         with urllib.request.urlopen(urllib.request.Request(url, data, fields), timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
@@ -186,7 +192,7 @@ class Stack:
         self.start("worker", [self.program, "worker", *model, "--adapters", str(EXAMPLE / "adapters"), "--threads", "1",
                               "--metrics-address", f"127.0.0.1:{self.ports['worker']}", *self.kafka])
         self.start("gateway", [self.program, "serve", "--base-name", "model", "--listen", f"127.0.0.1:{self.ports['gateway']}",
-                               "--usage-ledger", "usage.sqlite", *self.kafka])
+                               "--usage-ledger", "usage.sqlite", "--files", "files", *self.kafka])
         targets = {"worker:9464": f"127.0.0.1:{self.ports['worker']}", "gateway:8000": f"127.0.0.1:{self.ports['gateway']}"}
         configuration = adapted_configuration(self.folder, targets, self.folder / "metrics")
         self.start("prometheus", [tool("prometheus"), f"--config.file={configuration}", f"--storage.tsdb.path={self.folder}/data",
@@ -204,9 +210,23 @@ class Stack:
             if get(self.url("gateway", "/v1/completions"), kinds[count % len(kinds)], self.key)[0] == 0:
                 time.sleep(0.1)
 
-    def query(self, expression):
-        query = urllib.parse.urlencode({"query": expression.replace("$__rate_interval", "5s")})
-        status, text = get(self.url("prometheus", f"/api/v1/query?{query}"))
+    def send_batches(self, stop):
+        """A batch of the example's jobs every few seconds, until `stop`."""
+        url = "/v1/chat/completions"
+        jobs = (EXAMPLE / "jobs/heldout.jsonl").read_text().splitlines(keepends=True)
+        lines = "".join([job for job in jobs if json.loads(job)["url"] == url][:50])
+        part = '--b\r\nContent-Disposition: form-data; name='
+        form = f'{part}"purpose"\r\n\r\nbatch\r\n{part}"file"; filename="jobs.jsonl"\r\n\r\n{lines}\r\n--b--\r\n'
+        while not stop.wait(3):
+            status, text = get(self.url("gateway", "/v1/files"), form.encode(), self.key)
+            if status == 200:
+                asked = {"input_file_id": json.loads(text)["id"], "endpoint": url, "completion_window": "24h"}
+                get(self.url("gateway", "/v1/batches"), asked, self.key)
+
+    def query(self, expression, **over):
+        """The samples at this time, or `over` a time: start, end, step."""
+        query = urllib.parse.urlencode({"query": expression.replace("$__rate_interval", "5s"), **over})
+        status, text = get(self.url("prometheus", f"/api/v1/query{'_range' if over else ''}?{query}"))
         assert status == 200, f"{expression}: {text}"
         return json.loads(text)["data"]["result"]
 
@@ -228,12 +248,13 @@ class Stack:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def check_running(program):
-    tool("prometheus")
-    address = pathlib.Path(os.environ["LORRY_KAFKA_ADDRESS_FILE"]).read_text().splitlines()[0]
-    stack = Stack(program, address)
+@contextlib.contextmanager
+def loaded_stack(program):
+    """The stack, with calls, jobs and batches until it is left."""
+    stack = Stack(program, pathlib.Path(os.environ["LORRY_KAFKA_ADDRESS_FILE"]).read_text().splitlines()[0])
     stop = threading.Event()
     clients = [threading.Thread(target=stack.load, args=(stop,)) for _ in range(4)]
+    clients.append(threading.Thread(target=stack.send_batches, args=(stop,)))
     try:
         stack.start_all()
         # Few enough that their intake does not hold up the calls for long.
@@ -242,6 +263,18 @@ def check_running(program):
         stack.lorry("submit", "jobs.jsonl")
         for client in clients:
             client.start()
+        yield stack
+    finally:
+        stop.set()
+        for client in clients:
+            if client.is_alive():
+                client.join()
+        stack.close()
+
+
+def check_running(program):
+    tool("prometheus")
+    with loaded_stack(program) as stack:
         # Each query finds data while there is load; not all at once, as rates need several samples.
         missing = dashboard_queries()
 
@@ -263,19 +296,42 @@ def check_running(program):
         usage = json.loads(get(stack.url("gateway", "/v1/usage?by=tenant,model"), key=stack.key)[1])
         if not any(row["tenant"] == "local" and row["model"] == "tags" and row["jobs"] > 0 for row in usage["data"]):
             failed.append(f"/v1/usage has no calls of the key: {usage}")
+        for what, expression in (("batches", "lorry_batches > 0"), ("bytes of uploads", "lorry_uploaded_bytes_total > 0")):
+            if not stack.has_data(expression):
+                failed.append(f"the load has no {what}")
         if failed:
             failed += [f"log of {name}: {stack.log_of(name)}" for name, _ in stack.running]
         return failed
-    finally:
-        stop.set()
-        for client in clients:
-            if client.is_alive():
-                client.join()
-        stack.close()
+
+
+def draw(program, picture):
+    """A picture of the dashboard after a minute of load."""
+    tool("prometheus")
+    seconds = 60
+    python = drawing_python()
+    with loaded_stack(program) as stack:
+        begin = time.time()
+        time.sleep(seconds)
+        over = {"start": begin, "end": time.time(), "step": 2}
+        panels = [{"title": panel["title"], "unit": panel["fieldConfig"]["defaults"]["unit"], "series": [
+            {"legend": re.sub(r"{{(\w+)}}", lambda name: series["metric"].get(name[1], ""), target["legendFormat"]),
+             "points": [[at - begin, float(value)] for at, value in series["values"]]}
+            for target in panel["targets"] for series in stack.query(target["expr"], **over)]} for panel in dashboard_panels()]
+    subprocess.run([python, ROOT / "tests/dashboard_chart.py", picture], input=json.dumps(panels), text=True, check=True)
+    return [f"{panel['title']}: no data" for panel in panels if not panel["series"]]
+
+
+def drawing_python():
+    """The Python of an environment with matplotlib, which is made once."""
+    folder = ROOT / "build/charts"
+    if not (folder / "bin/python").exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([folder / "bin/pip", "install", "-q", "--only-binary", ":all:", "matplotlib==3.10.3"], check=True)
+    return folder / "bin/python"
 
 
 if __name__ == "__main__":
-    problems = check_running(sys.argv[1]) if len(sys.argv) > 1 else check_files()
+    problems = (check_files, check_running, draw)[len(sys.argv) - 1](*sys.argv[1:])
     for problem in problems:
         print("failed:", problem)
     sys.exit(1 if problems else 0)

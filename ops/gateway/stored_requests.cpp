@@ -87,6 +87,7 @@ void StoredRequests::finish_upload(HttpRequestId request) {
             if (!file) return file.error();
             // Without a record, the content is removed later: nobody knows it.
             if (!backends_.batches.add_file(*file)) return gateway_error("too_many_objects", "there are too many files: delete some first");
+            if (backends_.on_upload) backends_.on_upload(file->bytes);
             return {.type = json_type, .body = schema::describe_file(*file).dump()};
         });
         server_.post([this, request, answer = std::move(answer)] { end_upload(request, answer); });

@@ -29,6 +29,8 @@ public:
         std::size_t file_bytes_max = std::size_t{200} << 20;
         // Why files or batches could not be reached, which clients do not learn. Several threads; may be empty.
         std::function<void(const std::string&)> on_failure = {};
+        // A file of so many bytes was uploaded. Several threads; may be empty.
+        std::function<void(std::int64_t)> on_upload = {};
     };
     // Reports the request and writes its answer. On the network's thread.
     using Answer = std::function<void(HttpRequestId, RequestReport, HttpAnswer)>;

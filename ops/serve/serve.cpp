@@ -165,7 +165,7 @@ ExitCode ServeCommand::run() {
                 .metrics = [&] { return HttpAnswer{.type = Metrics::content_type, .body = metrics.text(services.sources())}; },
                 .usage = {.read = services.usage(), .prices = prices},
                 .daily_tokens = callers != nullptr ? &callers->daily_tokens() : nullptr,
-                .stored = services.stored(),
+                .stored = services.stored(metrics),
                 .on_request =
                     [&](const RequestReport& report) {
                         metrics.on_request(report.url, report.status, report.took);

@@ -49,10 +49,16 @@ Batches::Batches(const consumer::KafkaConfig& kafka, const Settings& settings, c
                    topics_, store_);
 }
 
-StoredRequests::Backends Batches::backends() {
-    return {.files = store_, .batches = topics_, .file_bytes_max = file_bytes_max_, .on_failure = [](const std::string& why) {
-                log_warning("files_failed", {{"why", why}});
-            }};
+StoredRequests::Backends Batches::backends(Metrics& metrics) {
+    return {.files = store_,
+            .batches = topics_,
+            .file_bytes_max = file_bytes_max_,
+            .on_failure =
+                [&metrics](const std::string& why) {
+                    metrics.on_files_failed();
+                    log_warning("files_failed", {{"why", why}});
+                },
+            .on_upload = [&metrics](std::int64_t bytes) { metrics.on_upload(bytes); }};
 }
 
 void Batches::check() const {
@@ -89,11 +95,14 @@ std::function<std::vector<schema::UsageRow>(const schema::UsageFilter&)> Service
     return [this](const schema::UsageFilter& filter) { return usage_->read(filter); };
 }
 
-std::optional<StoredRequests::Backends> Services::stored() { return batches_ ? std::optional(batches_->backends()) : std::nullopt; }
+std::optional<StoredRequests::Backends> Services::stored(Metrics& metrics) {
+    return batches_ ? std::optional(batches_->backends(metrics)) : std::nullopt;
+}
 
 MetricSources Services::sources() const {
     MetricSources sources{.member = {}, .ledger = {}, .calls = [this] { return calls_.stats(); }};
     if (usage_) sources.ledger = [this] { return usage_->stats(); };
+    if (batches_) sources.batches = [this] { return batches_->stats(); };
     return sources;
 }
 

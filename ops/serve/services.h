@@ -45,7 +45,9 @@ public:
     // Throws like KafkaError where a topic is missing or cannot be read, and std::runtime_error for the folder.
     Batches(const consumer::KafkaConfig& kafka, const Settings& settings, const std::string& base_name,
             consumer::Clock::time_point deadline);
-    StoredRequests::Backends backends();
+    // What happens is counted by the metrics, which outlive them.
+    StoredRequests::Backends backends(Metrics& metrics);
+    consumer::BatchTopics::Stats stats() const { return topics_.stats(); }
     // Throws if they can no longer be kept.
     void check() const;
     // Leaves its batches to the other gateways.
@@ -79,8 +81,8 @@ public:
     const Callers* callers() const { return callers_.get(); }
     // Empty: no usage is kept.
     std::function<std::vector<schema::UsageRow>(const schema::UsageFilter&)> usage() const;
-    // nullopt: neither files nor batches are kept.
-    std::optional<StoredRequests::Backends> stored();
+    // nullopt: neither files nor batches are kept. The metrics outlive them.
+    std::optional<StoredRequests::Backends> stored(Metrics& metrics);
     // How many gateways share the limits of keys.
     std::int64_t gateways() const { return live_ ? live_->count() : gateways_ == 0 ? 1 : gateways_; }
     MetricSources sources() const;

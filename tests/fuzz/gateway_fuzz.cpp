@@ -1,7 +1,7 @@
 // What a client sends to a gateway, over a loopback socket; record separators divide it into pieces that are sent one by one. What has a
-// field Authorization goes to a gateway with keys, the rest to one without. The gateways answer in whole HTTP messages; each error is OpenAI's
-// error object; the backend gets JSON objects and urls of the table only; stored contents and records of files belong together; and other
-// clients are still served afterwards. Calls are answered at once, streams with two chunks; files and batches are kept in memory.
+// field Authorization goes to a gateway with keys, the rest to one without. The gateways answer in whole HTTP messages; each error is
+// OpenAI's error object; the backend gets JSON objects and urls of the table only; stored contents and records of files belong together;
+// and other clients are still served afterwards. Calls are answered at once, streams with two chunks; files and batches are kept in memory.
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -192,6 +192,22 @@ TEST(Metrics, HasWhatTheCallsOfAGatewaySayEachUnderItsName) {
                   "lorry_streams_broken_total 207\n", "lorry_brokers_away 1\n"});
 }
 
+TEST(Metrics, HasWhatAGatewayKnowsOfFilesAndBatchesEachUnderItsName) {
+    Metrics metrics("1.2.3", 0);
+    metrics.on_upload(400);
+    metrics.on_upload(2);
+    metrics.on_files_failed();
+    const auto batches = [] {
+        using enum schema::BatchState;
+        return consumer::BatchTopics::Stats{
+            .batches = {{in_progress, 301}, {expired, 0}}, .lines_waiting = 302, .files = 303, .file_bytes = 304};
+    };
+    expect_lines(metrics.text({.member = {}, .ledger = {}, .batches = batches}),
+                 {"lorry_batches{state=\"in_progress\"} 301\n", "lorry_batches{state=\"expired\"} 0\n", "lorry_batch_lines_waiting 302\n",
+                  "lorry_files 303\n", "lorry_file_bytes 304\n", "lorry_uploads_total 2\n", "lorry_uploaded_bytes_total 402\n",
+                  "lorry_files_failed_total 1\n"});
+}
+
 TEST(Metrics, NamesPartitionOffsetAndCodecOfRecordsThatCannotBeRead) {
     Metrics metrics("1.2.3", 8);
     const auto member = [] {

@@ -17,10 +17,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import libraries
-from calls import CALLS_MAX, check_encoder, check_generation
+from calls import CALLS_MAX, check_encoder, check_generation, page
 from libraries import EXAMPLE, ROOT, clients, error_of, openai, run_node
 from stack import PATIENCE, Stack, wait_for
 
@@ -70,8 +71,8 @@ async def check_files(client, other) -> None:
     assert files[1].filename == "../../b.jsonl" and files[1].bytes == len(content) and files[1].object == "file", files
     newest_first = [file.id async for file in client.files.list(limit=2) if file.id not in before]  # the library asks for all pages
     assert len(newest_first) == 3 and set(newest_first) == {file.id for file in files}, newest_first
-    oldest_first = [file.id async for file in client.files.list(order="asc", purpose="batch")]
-    assert oldest_first[-3:] == newest_first[::-1], oldest_first
+    oldest_first = [file.id async for file in client.files.list(order="asc", purpose="batch") if file.id not in before]
+    assert oldest_first == newest_first[::-1], oldest_first
     assert await client.files.retrieve(files[0].id) == files[0]
     assert (await client.files.content(files[0].id)).read() == content
     for refused in (other.files.retrieve, other.files.content, other.files.delete):
@@ -121,13 +122,16 @@ async def check_wrong_batches(client) -> None:
     assert (await error_of(openai.BadRequestError, create, **wrong | {"completion_window": "1h"})).param == "completion_window"
 
 
-async def check_cancel(pair: list, stack: Stack, worker: subprocess.Popen) -> subprocess.Popen:
-    """Of batches that no worker runs: a new worker ends their jobs as cancelled."""
+async def check_cancel(pair: list, stack: Stack, worker: subprocess.Popen, metrics: Callable[[], str]) -> subprocess.Popen:
+    """Of batches that no worker runs: they are in the metrics, and a new worker ends their jobs as cancelled."""
     worker.terminate()
     worker.wait()
     batches = [await begin(client, [line(i) for i in range(30)]) for client in pair]
     for client, batch in zip(pair, batches):
         await after(client, batch.id, lambda batch: batch.status != "validating", 0.1)
+    text = metrics()
+    assert 'lorry_batches{state="in_progress"} 2\n' in text and "lorry_batch_lines_waiting 60\n" in text, text
+    for client, batch in zip(pair, batches):
         assert (await client.batches.cancel(batch.id)).status == "cancelling"
     worker = stack.worker()
     for client, batch in zip(pair, batches):
@@ -258,7 +262,7 @@ async def check_all(stack: Stack, encoder: Stack) -> None:
         for client in pairs[1]:
             await check_wrong_batches(client)
         run_node("batches_check.mjs", f"{gateways[1][1]}/v1", keys[0], timeout=PATIENCE)
-        await check_cancel(pairs[1], stack, worker)
+        await check_cancel(pairs[1], stack, worker, lambda: page(f"{gateways[1][1]}/metrics", keys[0]))
     await check_broken_gateways(stack, gateways, keys[0])
     check_results(stack, call)
     for gateway, _ in gateways:

@@ -204,6 +204,21 @@ void BatchTopics::cancel_batch(const schema::BatchRecord& batch) {
     read_batches();
 }
 
+BatchTopics::Stats BatchTopics::stats() const {
+    Stats stats;
+    using enum schema::BatchState;
+    for (const auto state : {validating, failed, in_progress, finalizing, completed, expired, cancelling, cancelled})
+        stats.batches[state] = 0;
+    const std::lock_guard lock(mutex_);
+    batches_.each([&](const schema::BatchRecord& batch) {
+        ++stats.batches[batch.state];
+        if (!schema::is_final(batch.state)) stats.lines_waiting += schema::jobs_left(batch);
+    });
+    files_.each([&](const schema::FileRecord& file) { stats.file_bytes += file.bytes; });
+    stats.files = static_cast<std::int64_t>(files_.size());
+    return stats;
+}
+
 std::optional<std::string> BatchTopics::folder_id() const {
     const std::lock_guard lock(mutex_);
     return folder_id_;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,6 +63,14 @@ public:
     // Names it, unless another gateway was first. Throws Unavailable.
     void name_folder(const std::string& id);
     std::string files_topic() const { return topics_.files(); }
+    // What is known, of all gateways: what this one has read.
+    struct Stats {
+        std::map<schema::BatchState, std::int64_t> batches;  // of each state, also where there are none
+        std::int64_t lines_waiting = 0;                      // without a result yet; of batches whose lines were counted
+        std::int64_t files = 0;
+        std::int64_t file_bytes = 0;
+    };
+    Stats stats() const;
     // For the owner of a partition: its batches that have not ended, as far as they were read.
     std::vector<schema::BatchRecord> open_batches(std::int32_t partition) const;
     bool is_cancelled(const std::string& batch) const;
