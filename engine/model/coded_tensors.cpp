@@ -168,7 +168,9 @@ void find_awq(const CodedSource& source, const ModuleTensors& tensors, CodedModu
     }
     module.tensors = {&tensors.need("qweight", words, {module.in_features, module.out_features / 8}),
                       &tensors.need("scales", {}, {groups, module.out_features})};
-    if (source.config.has_zeros) module.tensors.push_back(&tensors.need("qzeros", words, {groups, module.out_features / 8}));
+    // Programs that write zero points although the config says that there are none mean them.
+    if (source.config.has_zeros || tensors.find("qzeros") != nullptr)
+        module.tensors.push_back(&tensors.need("qzeros", words, {groups, module.out_features / 8}));
 }
 
 void read_awq(const CodedSource& source, const ModuleTensors&, const CodedModule& module, CodedWeight& weight) {
@@ -194,7 +196,7 @@ void read_awq(const CodedSource& source, const ModuleTensors&, const CodedModule
     read_scales_by_group(*module.tensors[1], groups, outputs, weight);
     // Without zero points, codes are symmetric about 8.
     weight.zeros.assign(weight.scales.size(), 8);
-    if (!source.config.has_zeros) return;
+    if (module.tensors.size() < 3) return;
     each(*module.tensors[2], groups, [&](std::int64_t g, std::int64_t o, std::uint32_t zero) {
         weight.zeros[static_cast<std::size_t>(o * groups + g)] = static_cast<std::int8_t>(zero);
     });
@@ -285,8 +287,15 @@ void find_bytes(const CodedSource& source, const ModuleTensors& tensors, CodedMo
     // Both names mean what codes are multiplied by.
     const bool is_inverse = is_float && tensors.find("weight_scale") == nullptr &&
                             (source.config.format == CodeFormat::fp8_blocks || tensors.find("weight_scale_inv") != nullptr);
+    const Tensor* const fused = tensors.find(fused_scales_end);
+    if (fused != nullptr && (!source.config.block || module.out_features % source.config.block->outputs != 0)) {
+        tensors.fail(*fused, fmt::format("was cut from scales that gate and up share, but their {} outputs are not whole blocks; use a "
+                                         "checkpoint with tensors for each expert's modules",
+                                         module.out_features));
+    }
+    const char* const scales = fused != nullptr ? fused_scales_end : is_inverse ? "weight_scale_inv" : "weight_scale";
     module.tensors = {&tensors.need("weight", is_float ? floats8 : signed8, {module.out_features, module.in_features}),
-                      &need_scales(source, tensors, module, is_inverse ? "weight_scale_inv" : "weight_scale")};
+                      &need_scales(source, tensors, module, scales)};
     // Scales for activations, which are not rounded.
     if (const Tensor* const inputs = tensors.find("input_scale"); inputs != nullptr) module.tensors.push_back(inputs);
 }

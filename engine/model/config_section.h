@@ -1,9 +1,10 @@
 // Reads the members of a JSON object of a model's config files. Errors name file, key and value. Used by model_config.cpp and
-// model_heads.cpp.
+// those that it calls.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -17,6 +18,13 @@ namespace lorry::engine {
 
 // Larger sizes in a config mean a broken file. The product of two of them fits into 64 bits.
 inline constexpr std::int64_t size_max = std::int64_t{1} << 28;
+
+// Where AutoGPTQ and AutoAWQ described a checkpoint's codes before they wrote quantization_config into config.json.
+struct QuantizedFile {
+    const char* name;
+    const char* method;  // if the file names none
+};
+inline constexpr std::array quantized_files = {QuantizedFile{"quantize_config.json", "gptq"}, QuantizedFile{"quant_config.json", "awq"}};
 
 template <typename Rows>
 std::string names_in(const Rows& rows) {

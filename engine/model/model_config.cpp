@@ -372,17 +372,43 @@ void read_generation_defaults(const Section& generation, ModelConfig& out) {
 void refuse_gguf(const std::filesystem::path& folder) {
     const auto is_gguf = [](const std::filesystem::path& path) { return path.extension() == ".gguf"; };
     std::filesystem::path found = is_gguf(folder) ? folder : std::filesystem::path();
+    bool has_weights = false;
     std::error_code ignored;
-    if (!std::filesystem::exists(folder / "config.json", ignored)) {
-        for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-            if (is_gguf(entry.path())) found = entry.path();
-        }
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+        if (is_gguf(entry.path())) found = entry.path();
+        if (entry.path().extension() == ".safetensors") has_weights = true;
     }
-    if (found.empty()) return;
+    if (found.empty() || has_weights) return;
     throw std::runtime_error(fmt::format(
         "{}: GGUF files are not supported; fetch the folder with config.json and safetensors files that this one was made from, and use "
         "--quantize to store its weights in less memory",
         found.string()));
+}
+
+// Why codes of this format are not read for this family; nullptr: they are.
+const char* codes_obstacle(const ModelConfig& config) {
+    const bool is_mxfp4 = config.quantized && config.quantized->format == CodeFormat::mxfp4;
+    const bool experts_alternate = config.experts && config.names->experts->alternates;
+    if (!config.quantized || is_mxfp4 == experts_alternate) return nullptr;
+    return is_mxfp4 ? "MXFP4 is supported for GPT-OSS only; use a checkpoint in another format"
+                    : "experts of GPT-OSS are supported in MXFP4 and in full precision only";
+}
+
+void read_quantized_files(const std::filesystem::path& folder, ModelConfig& out) {
+    for (const QuantizedFile& older : quantized_files) {
+        const std::string file = (folder / older.name).string();
+        const auto text = read_text_if_there(file);
+        if (!text) throw std::runtime_error(text.error());
+        if (text->empty()) continue;
+        auto root = Json::parse(*text);
+        if (!root) throw std::runtime_error(fmt::format("{}: not JSON: {}", file, root.error()));
+        if (root->is_object() && root->find("quant_method") == nullptr) root->set("quant_method", older.method);
+        const Json wrapped = Json::object({{"quantization_config", *std::move(root)}});
+        const Section section(wrapped, file);
+        out.quantized = read_quantized_config(section);
+        if (const char* const obstacle = codes_obstacle(out)) section.refuse("quantization_config", obstacle);
+        return;
+    }
 }
 
 }  // namespace
@@ -428,12 +454,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;
     read_scales(config, traits, out);
     out.quantized = read_quantized_config(config);
-    const bool is_mxfp4 = out.quantized && out.quantized->format == CodeFormat::mxfp4;
-    const bool experts_alternate = out.experts && out.names->experts->alternates;
-    if (out.quantized && is_mxfp4 != experts_alternate) {
-        config.refuse("quantization_config", is_mxfp4 ? "MXFP4 is supported for GPT-OSS only; use a checkpoint in another format"
-                                                      : "experts of GPT-OSS are supported in MXFP4 and in full precision only");
-    }
+    if (const char* const obstacle = codes_obstacle(out)) config.refuse("quantization_config", obstacle);
 
     const auto bos = read_ids(config, "bos_token_id");
     if (!bos.empty()) out.bos_id = bos.front();
@@ -457,6 +478,7 @@ ModelConfig ModelConfig::load(const std::filesystem::path& folder, std::optional
     const auto generation = read_text_if_there(folder / "generation_config.json");
     if (!generation) throw std::runtime_error(generation.error());
     ModelConfig out = parse(*config, *generation, file.string());
+    if (!out.quantized) read_quantized_files(folder, out);
     read_sentence_transformers(folder, pooling, out);
     return out;
 }

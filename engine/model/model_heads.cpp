@@ -19,8 +19,12 @@ constexpr std::array activations = {
     ActivationName{"silu", kernels::ActivationKind::silu},
     ActivationName{"swish", kernels::ActivationKind::silu},
     ActivationName{"gelu", kernels::ActivationKind::gelu},
+    ActivationName{"gelu_python", kernels::ActivationKind::gelu},
     ActivationName{"gelu_new", kernels::ActivationKind::gelu_tanh},
+    ActivationName{"gelu_fast", kernels::ActivationKind::gelu_tanh},
+    ActivationName{"gelu_accurate", kernels::ActivationKind::gelu_tanh},
     ActivationName{"gelu_pytorch_tanh", kernels::ActivationKind::gelu_tanh},
+    ActivationName{"gelu_python_tanh", kernels::ActivationKind::gelu_tanh},
     ActivationName{"relu", kernels::ActivationKind::relu},
     ActivationName{"tanh", kernels::ActivationKind::tanh},
 };

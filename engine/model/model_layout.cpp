@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -16,6 +17,13 @@ namespace {
 bool is_ignored_buffer(std::string_view name) {
     return name.ends_with("embeddings.position_ids") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
            name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") || name.ends_with("rotary_emb.inv_freq");
+}
+
+// Of keys and values, as the programs that quantize the KV cache call them.
+bool is_kv_scale(std::string_view name) {
+    constexpr std::array<std::string_view, 8> ends = {".k_scale",      ".v_scale",      ".kv_scale",     ".kv_cache_scale",
+                                                      ".k_zero_point", ".v_zero_point", ".output_scale", ".output_zero_point"};
+    return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
 }
 
 // Where norms stand after the residual, each is the one before the next projection: the embeddings' comes before the first layer's q|k|v,
@@ -390,6 +398,21 @@ void check_codes(const ModelConfig& config, const ModelLayout& layout, const Che
     std::erase_if(checked.used, [&](const LayoutTensor& tensor) { return coded.contains(tensor.name); });
 }
 
+[[noreturn]] void fail_missing(const std::string& name, const std::vector<std::int64_t>& shape, const ModelLayout& layout,
+                               const Checkpoint& checkpoint) {
+    const std::string path = name.substr(0, name.rfind('.'));
+    for (const char* codes : {"qweight", "weight_packed", "weight_blocks"}) {
+        const Tensor* const tensor = checkpoint.find(path + "." + codes, layout.prefix);
+        if (tensor == nullptr) continue;
+        throw std::runtime_error(
+            fmt::format("{}: tensor {} holds codes, but config.json has no quantization_config that says what they mean; take config.json "
+                        "from where the weights are from",
+                        checkpoint.file_of(*tensor), tensor->name));
+    }
+    throw std::runtime_error(
+        fmt::format("tensor {} {} is missing in the checkpoint; the weights must match config.json", name, shape_text(shape)));
+}
+
 }  // namespace
 
 CheckedTensors check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
@@ -405,9 +428,7 @@ CheckedTensors check_checkpoint(const ModelConfig& config, const ModelLayout& la
     for (const CodedModule& module : checked.coded) asked.insert(module.tensors.begin(), module.tensors.end());
     for (const auto& [name, shape, role] : checked.used) {
         const Tensor* tensor = checkpoint.find(name, layout.prefix);
-        if (tensor == nullptr)
-            throw std::runtime_error(
-                fmt::format("tensor {} {} is missing in the checkpoint; the weights must match config.json", name, shape_text(shape)));
+        if (tensor == nullptr) fail_missing(name, shape, layout, checkpoint);
         if (tensor->shape != shape) {
             throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but config.json requires {}", checkpoint.file_of(*tensor),
                                                  tensor->name, shape_text(tensor->shape), shape_text(shape)));
@@ -421,7 +442,14 @@ CheckedTensors check_checkpoint(const ModelConfig& config, const ModelLayout& la
     const std::string head = layout.head() != nullptr ? layout.head()->path + ".weight" : std::string();
     for (const Tensor& tensor : checkpoint.tensors()) {
         const bool tied_copy = config.tied_head && tensor.name == head;
-        if (!asked.contains(&tensor) && !tied_copy && !is_ignored_buffer(tensor.name)) checked.unused.push_back(tensor.name);
+        if (asked.contains(&tensor) || tied_copy || is_ignored_buffer(tensor.name)) continue;
+        if (is_kv_scale(tensor.name)) {
+            throw std::runtime_error(
+                fmt::format("{}: tensor {} is a scale of keys and values, which are not used; use a checkpoint whose KV cache is not "
+                            "quantized, with --kv-dtype int8 to store keys and values in 8 bits",
+                            checkpoint.file_of(tensor), tensor.name));
+        }
+        checked.unused.push_back(tensor.name);
     }
     return checked;
 }

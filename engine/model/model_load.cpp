@@ -8,6 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "engine/model/config_section.h"
 #include "engine/model/model_weights.h"
 #include "engine/model/rope.h"
 #include "engine/model/sentence_config.h"
@@ -495,6 +496,11 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     const auto generation_text = read_text_if_there(folder / "generation_config.json");
     if (!generation_text) throw std::runtime_error(generation_text.error());
     hash.add_text(*generation_text);
+    if (parts.config.quantized) {
+        for (const QuantizedFile& older : quantized_files) {
+            if (const auto text = read_text_if_there(folder / older.name); text && !text->empty()) hash.add_text(*text);
+        }
+    }
     parts.checkpoint->add_to(hash);
     if (parts.config.labels && parts.config.labels->scores_are_logits) hash.add_text("logits");
     if (parts.config.token_score) add_to(hash, *parts.config.token_score, parts.config.max_sequence);

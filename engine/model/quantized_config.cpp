@@ -89,19 +89,23 @@ QuantizedConfig read_awq(const Section& section) {
         const std::string_view layout = text_at(section, key, "gemm");
         require(section, key, layout == "gemm" || layout == "GEMM", "gemm");
     }
-    const std::string_view backend = text_at(section, "backend", "autoawq");
-    require(section, "backend", backend == "autoawq", "autoawq");
+    require(section, "checkpoint_format", text_at(section, "checkpoint_format", "gemm") == "gemm", "gemm");
+    require(section, "pack_dtype", text_at(section, "pack_dtype", "int32") == "int32", "int32");
+    require(section, "desc_act", !section.boolean("desc_act", false), "false");
+    // Others name the kernels of a program; this one, another layout.
+    require(section, "backend", text_at(section, "backend", "auto") != "llm-awq", "all but llm-awq");
     out.has_zeros = section.boolean("zero_point", true);
     out.name = fmt::format("AWQ, 4 bits, {}", group_text(out.group_size));
     return out;
 }
 
-// The one object under config_groups.
-Section group_of(const Section& section) {
+// The one object under config_groups, and its path.
+Section group_of(const Section& section, std::string& path) {
     const Json* groups = section.find("config_groups");
     const auto* object = groups == nullptr ? nullptr : groups->as_object();
     require(section, "config_groups", object != nullptr && object->size() == 1, "one group of modules with the same format");
-    return Section(object->begin()->second, section.file(), "quantization_config.config_groups." + object->begin()->first);
+    path = "quantization_config.config_groups." + object->begin()->first;
+    return Section(object->begin()->second, section.file(), path);
 }
 
 // The object under a key, such as the weights of a group.
@@ -152,7 +156,9 @@ void read_strategy(const Section& weights, QuantizedConfig& out) {
     }
 }
 
-constexpr std::array<std::string_view, 16> weight_keys = {"num_bits",
+constexpr std::array<std::string_view, 5> group_keys = {"targets", "weights", "input_activations", "output_activations", "format"};
+// Of weights and of activations.
+constexpr std::array<std::string_view, 16> number_keys = {"num_bits",
                                                           "type",
                                                           "symmetric",
                                                           "group_size",
@@ -170,12 +176,15 @@ constexpr std::array<std::string_view, 16> weight_keys = {"num_bits",
                                                           "round_to_quantized_type"};
 
 QuantizedConfig read_compressed(const Section& section) {
-    const Section group = group_of(section);
-    const std::string path = "quantization_config.config_groups.weights";
+    std::string path;
+    const Section group = group_of(section, path);
+    refuse_others(group, group_keys);
+    const auto own_format = text_at(group, "format", text_at(section, "format", ""));
+    require(group, "format", own_format == text_at(section, "format", ""), "the format of quantization_config");
     const auto weights = part_of(group, path, "weights");
     require(group, "weights", weights.has_value(), "a description of the weights");
     QuantizedConfig out{.format = format_at(section, *weights)};
-    refuse_others(*weights, weight_keys);
+    refuse_others(*weights, number_keys);
     require(*weights, "dynamic", !weights->boolean("dynamic", false), "false");
     const bool is_float = out.format == CodeFormat::fp8;
     const std::string_view type = text_at(*weights, "type", "int");
@@ -188,15 +197,15 @@ QuantizedConfig read_compressed(const Section& section) {
     require(*weights, "symmetric", is_packed || !out.has_zeros, "true");
     out.name = fmt::format("compressed-tensors, {} bits{}", out.bits, is_float ? " floating point" : "");
     read_strategy(*weights, out);
-    if (const auto activations = part_of(group, path, "input_activations"))
+    if (const auto activations = part_of(group, path, "input_activations")) {
+        refuse_others(*activations, number_keys);
         out.rounds_inputs = rounds_inputs(group, *activations, out.format);
+    }
     if (out.rounds_inputs) {
         require(*weights, "strategy", !out.group_size && !out.block, "channel and tensor with activations of 8 bits");
         out.name += ", activations of 8 bits";
     }
     require(group, "output_activations", group.find("output_activations") == nullptr, "null");
-    require(section, "kv_cache_scheme", section.find("kv_cache_scheme") == nullptr,
-            "null, as scales for keys and values are not used (--kv-dtype int8 stores these in 8 bits)");
     const Json* sparsity = section.find("sparsity_config");
     if (sparsity != nullptr && !says_nothing(*sparsity)) {
         const Section sparse(*sparsity, section.file(), "quantization_config.sparsity_config");
@@ -208,6 +217,7 @@ QuantizedConfig read_compressed(const Section& section) {
 QuantizedConfig read_fp8(const Section& section) {
     QuantizedConfig out{.format = CodeFormat::fp8, .name = "FP8", .bits = 8};
     require(section, "fmt", text_at(section, "fmt", "e4m3") == "e4m3" || text_at(section, "fmt", "") == "float8_e4m3fn", "e4m3");
+    require(section, "expert_dtype", text_at(section, "expert_dtype", "fp8") == "fp8", "fp8");
     const Json* sizes = section.find("weight_block_size");
     if (sizes == nullptr) {
         out.name += ", one scale for each tensor";
@@ -227,6 +237,8 @@ QuantizedConfig read_bitsandbytes(const Section& section) {
     const bool is_4bit = section.boolean("load_in_4bit", section.boolean("_load_in_4bit", false));
     const bool is_8bit = section.boolean("load_in_8bit", section.boolean("_load_in_8bit", false));
     if (is_4bit == is_8bit) section.refuse("load_in_4bit", "one of load_in_4bit and load_in_8bit must be true");
+    const Json* const parameters = section.find("target_parameters");
+    require(section, "target_parameters", parameters == nullptr || says_nothing(*parameters), "modules with a weight each");
     if (is_8bit) {
         require(section, "llm_int8_has_fp16_weight", !section.boolean("llm_int8_has_fp16_weight", false), "false");
         return {.format = CodeFormat::bitsandbytes_int8, .name = "bitsandbytes, 8 bits, one scale for each output", .bits = 8};
@@ -251,7 +263,15 @@ struct Method {
     std::span<const std::string_view> keys;  // read, or without a meaning for results
 };
 
-constexpr std::array<std::string_view, 32> gptq_keys = {"quant_method",
+template <std::size_t First, std::size_t Second>
+constexpr auto joined(const std::array<std::string_view, First>& first, const std::array<std::string_view, Second>& second) {
+    std::array<std::string_view, First + Second> out{};
+    std::ranges::copy(second, std::ranges::copy(first, out.begin()).out);
+    return out;
+}
+
+constexpr std::array<std::string_view, 33> gptq_keys = {"quant_method",
+                                                        "method",
                                                         "bits",
                                                         "group_size",
                                                         "checkpoint_format",
@@ -283,27 +303,17 @@ constexpr std::array<std::string_view, 32> gptq_keys = {"quant_method",
                                                         "use_cuda_fp16",
                                                         "model_seqlen",
                                                         "act_group_aware"};
-constexpr std::array<std::string_view, 15> awq_keys = {"quant_method",
-                                                       "bits",
-                                                       "w_bit",
-                                                       "group_size",
-                                                       "q_group_size",
-                                                       "version",
-                                                       "format",
-                                                       "backend",
-                                                       "zero_point",
-                                                       "modules_to_not_convert",
-                                                       "do_fuse",
-                                                       "exllama_config",
-                                                       "fuse_max_seq_len",
-                                                       "modules_to_fuse",
-                                                       "duo_scaling"};
+// The programs that write both say how they went about it in the same keys.
+constexpr auto awq_keys =
+    joined(gptq_keys, std::array<std::string_view, 9>{"w_bit", "q_group_size", "version", "zero_point", "modules_to_not_convert", "do_fuse",
+                                                      "fuse_max_seq_len", "modules_to_fuse", "duo_scaling"});
 
-constexpr std::array<std::string_view, 11> compressed_keys = {
-    "quant_method",        "config_groups",   "format",  "global_compression_ratio", "ignore",    "kv_cache_scheme",
+constexpr std::array<std::string_view, 10> compressed_keys = {
+    "quant_method",        "config_groups",   "format",  "global_compression_ratio", "ignore",
     "quantization_status", "sparsity_config", "version", "packed_modules_mapping",   "model_type"};
-constexpr std::array<std::string_view, 8> fp8_keys = {
-    "quant_method", "fmt", "weight_block_size", "activation_scheme", "modules_to_not_convert", "ignored_layers", "scale_fmt", "dequantize"};
+constexpr std::array<std::string_view, 10> fp8_keys = {
+    "quant_method",   "fmt",       "weight_block_size", "activation_scheme", "modules_to_not_convert", "modules_to_convert",
+    "ignored_layers", "scale_fmt", "expert_dtype",      "dequantize"};
 constexpr std::array<std::string_view, 16> bitsandbytes_keys = {"quant_method",
                                                                 "load_in_4bit",
                                                                 "_load_in_4bit",
@@ -332,21 +342,31 @@ constexpr std::array methods = {
     Method{"mxfp4", read_mxfp4, mxfp4_keys},
 };
 
+// absent: the method if the section does not name one.
+QuantizedConfig read_section(const Section& section, std::string_view absent) {
+    const std::string_view name = text_at(section, "quant_method", absent);
+    const auto* const method = std::ranges::find(methods, name, &Method::name);
+    if (method == methods.end()) section.refuse("quant_method", fmt::format("supported: {}; {}", names_in(methods), use_another));
+    require(section, "kv_cache_scheme", section.find("kv_cache_scheme") == nullptr,
+            "null, as scales for keys and values are not used (--kv-dtype int8 stores these in 8 bits)");
+    QuantizedConfig out = method->read(section);
+    refuse_others(section, method->keys);
+    return out;
+}
+
+struct QuantizedKey {
+    const char* name;
+    std::string_view absent;
+};
+// compression_config is the older name of what compressed-tensors writes.
+constexpr std::array quantized_keys = {QuantizedKey{"quantization_config", ""}, QuantizedKey{"compression_config", "compressed-tensors"}};
+
 }  // namespace
 
 std::optional<QuantizedConfig> read_quantized_config(const Section& config) {
-    for (const char* key : {"quantization_config", "compression_config"}) {
-        const Json* value = config.find(key);
-        if (value == nullptr) continue;
-        const Section section(*value, config.file(), key);
-        // compression_config is the older name of what compressed-tensors writes.
-        const std::string_view name =
-            text_at(section, "quant_method", std::string_view(key) == "compression_config" ? "compressed-tensors" : "");
-        const auto* const method = std::ranges::find(methods, name, &Method::name);
-        if (method == methods.end()) section.refuse("quant_method", fmt::format("supported: {}; {}", names_in(methods), use_another));
-        QuantizedConfig out = method->read(section);
-        refuse_others(section, method->keys);
-        return out;
+    for (const QuantizedKey& key : quantized_keys) {
+        const Json* value = config.find(key.name);
+        if (value != nullptr) return read_section(Section(*value, config.file(), key.name), key.absent);
     }
     return std::nullopt;
 }

@@ -316,6 +316,17 @@ void split_alternating(Tensor tensor, const std::string& list, std::string_view 
     out.push_back(std::move(tensor));
 }
 
+// Of other families: LIST.gate_up_proj [experts, 2 · out, in] and LIST.down_proj, and their scales by blocks.
+struct FusedTensor {
+    const char* rest;
+    bool is_gate_up;
+    bool are_scales;
+    const char* name;  // of an expert's
+};
+constexpr std::array fused_tensors = {
+    FusedTensor{"gate_up_proj", true, false, "weight"}, FusedTensor{"gate_up_proj_scale_inv", true, true, fused_scales_end},
+    FusedTensor{"down_proj", false, false, "weight"}, FusedTensor{"down_proj_scale_inv", false, true, "weight_scale_inv"}};
+
 }  // namespace
 
 void split_experts(std::vector<Tensor>& tensors, const ExpertNames& names) {
@@ -330,18 +341,20 @@ void split_experts(std::vector<Tensor>& tensors, const ExpertNames& names) {
             continue;
         }
         if (rest == "gate.weight") tensor.name = fmt::format("{}{}.weight", start, names.router);
-        const bool is_gate_up = rest == "experts.gate_up_proj";
-        const bool is_whole = (is_gate_up || rest == "experts.down_proj") && tensor.shape.size() == 3 && tensor.begin != tensor.end &&
-                              tensor.shape[0] <= experts_max && (!is_gate_up || tensor.shape[1] % 2 == 0);
-        if (!is_whole) {
+        const auto* const found =
+            std::ranges::find_if(fused_tensors, [&](const FusedTensor& one) { return rest == fmt::format("experts.{}", one.rest); });
+        if (found == fused_tensors.end() || tensor.shape.size() != 3 || tensor.begin == tensor.end || tensor.shape[0] > experts_max ||
+            (found->is_gate_up && !found->are_scales && tensor.shape[1] % 2 != 0)) {
             out.push_back(std::move(tensor));
             continue;
         }
-        const std::int64_t parts = is_gate_up ? 2 : 1;
-        for (std::int64_t i = 0; i < tensor.shape[0] * parts; ++i) {
-            const char* const name = is_gate_up ? names.gate_up[static_cast<std::size_t>(i % 2)] : names.down;
-            out.push_back(part_of(tensor, i / parts, i % parts, parts));
-            out.back().name = fmt::format("{}{}.{}.{}.weight", start, names.list, i / parts, name);
+        const std::int64_t modules = found->is_gate_up ? 2 : 1;
+        // Scales that cannot be halved are refused by those who know the blocks.
+        const std::int64_t parts = tensor.shape[1] % modules == 0 ? modules : 1;
+        for (std::int64_t i = 0; i < tensor.shape[0] * modules; ++i) {
+            const char* const name = found->is_gate_up ? names.gate_up[static_cast<std::size_t>(i % 2)] : names.down;
+            out.push_back(part_of(tensor, i / modules, i % parts, parts));
+            out.back().name = fmt::format("{}{}.{}.{}.{}", start, names.list, i / modules, name, found->name);
         }
     }
     tensors = std::move(out);

@@ -50,7 +50,11 @@ void rename_tensors(std::vector<Tensor>& tensors, std::span<const Renamed> renam
 // Row `index` of a tensor of several, cut along its next size into equal parts of which this is one. Its name is the whole's.
 Tensor part_of(const Tensor& whole, std::int64_t index, std::int64_t part, std::int64_t parts);
 
-// Replaces the tensors that transformers 5 has for a mixture of experts by those that the names are of, and sorts them again.
+// How the scales of an expert's gate or up end that were cut from those of both: right if blocks end between the two.
+inline constexpr const char* fused_scales_end = "fused_weight_scale_inv";
+
+// Replaces the tensors that transformers 5 has for a mixture of experts, and their scales by blocks, by those that the names are of, and
+// sorts them again.
 void split_experts(std::vector<Tensor>& tensors, const ExpertNames& names);
 
 // "[3, 4]", shortened for a message.

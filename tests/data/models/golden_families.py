@@ -100,7 +100,7 @@ CHECKPOINTS = {
         decoder(48, 4, 4, rope_parameters={"rope_theta": 500.0, "partial_rotary_factor": 0.5}, layer_norm_eps=1e-3), {}),
     "gpt-neox-sequential": (
         "GPTNeoXForCausalLM",
-        decoder(32, 2, 2, use_parallel_residual=False, attention_bias=False,
+        decoder(32, 2, 2, use_parallel_residual=False, attention_bias=False, hidden_act="gelu_fast",
                 rope_parameters={"rope_theta": 300.0, "partial_rotary_factor": 0.25}),
         {"old": old_neox, "lengths": LENGTHS_SHORT}),
     "starcoder2": ("Starcoder2ForCausalLM", decoder(36, 3, 1, sliding_window=11, norm_epsilon=1e-3), {}),
@@ -195,6 +195,7 @@ ADAPTERS = {
     "olmoe-parameters": ("olmoe", {"r": 3, "lora_alpha": 5, "target_modules": ["k_proj"], "target_parameters": ["experts.down_proj"]}),
     "gpt-oss-attention": ("gpt-oss", {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION}),
     "cohere-plain": ("cohere", {"r": 3, "lora_alpha": 5, "target_modules": [*ATTENTION, "down_proj"]}),
+    "cohere2-plain": ("cohere2", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "k_proj", "up_proj"]}),
     "gemma2-dora": ("gemma2", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["v_proj", "o_proj", "down_proj"]}),
     "phi3-dora": ("phi3", {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["qkv_proj", "o_proj", "gate_up_proj"]}),
     "gpt-neox-dora": (

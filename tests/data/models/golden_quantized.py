@@ -1,6 +1,6 @@
 """Quantized generators in quantized/: config.json as the programs that quantize write it, tensors.json in place of the tensors, and goldens
 of the dequantized model. The readers here are written from the formats' descriptions; `python golden_quantized.py` compares them with
-compressed-tensors and bitsandbytes, if these are installed."""
+compressed-tensors 0.20 and bitsandbytes 0.50, which writing goldens does not need."""
 
 import json
 import math
@@ -265,6 +265,9 @@ CHECKPOINTS = {
     "compressed-w4-zeros": (
         LLAMA, llama(), packed,
         compressed_config("pack-quantized", int_weights(4, "group", group_size=16, symmetric=False, actorder="group")), ()),
+    "compressed-w4-nested": (
+        "Gemma3ForConditionalGeneration", golden_families.CHECKPOINTS["gemma3-nested"][1], packed,
+        {**compressed_config("pack-quantized", int_weights(4, "group", group_size=16)), "ignore": ["re:vision_tower.*", "lm_head"]}, ()),
     "compressed-w8": (LLAMA, llama(), packed, compressed_config("pack-quantized", int_weights(8, "channel")), ()),
     "compressed-w8a8": (LLAMA, llama(), integers, compressed_config("int-quantized", int_weights(8, "channel"), BY_TOKEN), ()),
     "compressed-fp8": (
@@ -337,6 +340,12 @@ ADAPTERS = {
     "mxfp4-experts": ("experts-mxfp4", {"r": 2, "lora_alpha": 3, "target_modules": ["o_proj"], "target_parameters": EXPERTS}),
 }
 
+def in_group(keys):
+    config = compressed_config("pack-quantized", int_weights(4, "group", group_size=16))
+    config["config_groups"]["group_0"] |= keys
+    return config
+
+
 # name -> (quantization_config, words of the message)
 W4 = int_weights(4, "group", group_size=16)
 W8 = int_weights(8, "channel")
@@ -345,16 +354,70 @@ REFUSED = {
     "gptq-3-bits": (gptq_config(3), ["quantization_config.bits = 3", "4 and 8 bits"]),
     "gptq-dynamic": (gptq_config(dynamic={"-:.*down_proj": {}}), ["quantization_config.dynamic", "down_proj", "--quantize"]),
     "gptq-marlin": (gptq_config(checkpoint_format="marlin"), ["checkpoint_format", "marlin", "gptq_v2"]),
+    "gptq-rotated": ({**gptq_config(), "rotation": "hadamard"}, ["quantization_config.rotation", "hadamard", "--quantize"]),
+    "gptq-kv": (gptq_config(kv_cache_scheme={"num_bits": 8}), ["kv_cache_scheme", "--kv-dtype"]),
+    "awq-llm-awq": (awq_config(backend="llm-awq"), ["quantization_config.backend", "llm-awq"]),
+    "awq-marlin": (awq_config(checkpoint_format="marlin"), ["checkpoint_format", "marlin", "gemm"]),
+    "awq-int16": (awq_config(pack_dtype="int16"), ["pack_dtype", "int16", "int32"]),
+    "awq-desc-act": (awq_config(desc_act=True), ["desc_act", "false"]),
     "awq-gemv": (awq_config(version="gemv"), ["quantization_config.version", "gemv", "gemm"]),
     "bitsandbytes-both": (
         {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": True}, ["load_in_4bit", "load_in_8bit"]),
+    "bitsandbytes-parameters": (
+        {**bitsandbytes_config("nf4", False), "target_parameters": ["mlp.experts.gate_up_proj"]}, ["target_parameters", "gate_up_proj"]),
     "compressed-kv": (
         {**compressed_config("pack-quantized", W4), "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, ["kv_cache_scheme", "--kv-dtype"]),
     "compressed-static": (compressed_config("int-quantized", W8, {**BY_TOKEN, "dynamic": False}), ["dynamic"]),
     "compressed-nvfp4": (compressed_config("nvfp4-pack-quantized", W4), ["format", "nvfp4-pack-quantized", "pack-quantized"]),
+    "compressed-group-key": (in_group({"quux": 3}), ["config_groups.group_0.quux", "unknown"]),
+    "compressed-group-format": (
+        in_group({"format": "int-quantized"}), ["config_groups.group_0.format", "int-quantized", "of quantization_config"]),
+    "compressed-activation-key": (
+        compressed_config("int-quantized", W8, {**BY_TOKEN, "quux": 3}), ["config_groups.group_0.input_activations.quux", "unknown"]),
     "compressed-sparse": (
         {**compressed_config("int-quantized", W8), "sparsity_config": {"format": "sparse-24-bitmask"}}, ["sparse-24-bitmask", "dense"]),
     "fp8-e5m2": ({"quant_method": "fp8", "fmt": "e5m2"}, ["quantization_config.fmt", "e5m2"]),
+    "fp8-fp4-experts": ({"quant_method": "fp8", "expert_dtype": "fp4"}, ["quantization_config.expert_dtype", "fp4"]),
+    "fp8-kv": ({"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, ["kv_cache_scheme", "--kv-dtype"]),
+}
+
+# What GPTQModel 7.7 writes for both of its methods.
+GPTQMODEL = {"bits": 4, "group_size": 128, "desc_act": False, "lm_head": False, "pack_dtype": "int32",
+             "meta": {"quantizer": ["gptqmodel:7.7.0"], "uri": "https://github.com/modelcloud/gptqmodel", "damp_percent": 0.05,
+                      "fallback": {"strategy": "rtn", "threshold": "0.5%", "smooth": None}, "offload_to_disk": True,
+                      "pack_impl": "cpu"}}  # fmt: skip
+# And llm-compressor with compressed-tensors 0.20.
+COMPRESSED = {"quant_method": "compressed-tensors", "kv_cache_scheme": None, "quantization_status": "compressed",
+              "global_compression_ratio": None, "ignore": ["lm_head"], "moe_sparsity_config": None, "transform_config": {},
+              "version": "0.20.0"}  # fmt: skip
+
+
+def compressed_preset(format, weights, activations):
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": activations, "output_activations": None, "format": format}
+    return {**COMPRESSED, "format": format, "config_groups": {"group_0": group}}
+
+
+def preset_args(bits, kind, strategy, dynamic=False, **keys):
+    return {"num_bits": bits, "type": kind, "symmetric": True, "group_size": None, "strategy": strategy, "dynamic": dynamic, **keys}
+
+
+# name -> quantization_config that must be accepted
+ACCEPTED = {
+    "gptq-gptqmodel": {**GPTQMODEL, "method": "gptq", "quant_method": "gptq", "format": "gptq", "checkpoint_format": "gptq", "sym": True},
+    "gptq-transformers": transformers.GPTQConfig(bits=4).to_dict(),
+    "awq-gptqmodel": {**GPTQMODEL, "method": "awq", "quant_method": "awq", "format": "gemm", "checkpoint_format": "gemm", "zero_point": True,
+                      "version": "gemm"},
+    "awq-transformers": transformers.AwqConfig().to_dict(),
+    "awq-autoawq": awq_config(),
+    "fp8-transformers": transformers.FineGrainedFP8Config(modules_to_convert=["embed_tokens"]).to_dict(),
+    "bitsandbytes-4bit-transformers": transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4").to_dict(),
+    "bitsandbytes-8bit-transformers": transformers.BitsAndBytesConfig(load_in_8bit=True).to_dict(),
+    "compressed-w4a16": compressed_preset("pack-quantized", preset_args(4, "int", "group", group_size=128), None),
+    "compressed-w8a8": compressed_preset("int-quantized", preset_args(8, "int", "channel"), preset_args(8, "int", "token", True)),
+    "compressed-fp8": compressed_preset("float-quantized", preset_args(8, "float", "channel"), preset_args(8, "float", "token", True)),
+    "compressed-fp8-blocks": compressed_preset(
+        "float-quantized", preset_args(8, "float", "block", block_structure=[128, 128]),
+        preset_args(8, "float", "group", True, group_size=128)),
 }
 
 
@@ -366,8 +429,21 @@ def digest(weight):
     return f"{value:016x}"
 
 
+def round_by_token(module, inputs):
+    """Rounds each row to int8, its largest to 127, as int-quantized models with int8 activations compute."""
+    (rows,) = inputs
+    largest = rows.abs().amax(-1, keepdim=True)
+    steps = (rows * torch.where(largest > 0, 127 / largest, 0)).round()
+    return (steps * (largest / 127),)
+
+
+def rounds_inputs(quantization):
+    groups = quantization.get("config_groups", {}).values()
+    return any(group["input_activations"] and group["weights"]["type"] == "int" for group in groups)
+
+
 def loaded(class_name, config, state):
-    """A model with experts, whose tensors transformers joins as it loads them."""
+    """A model whose tensors transformers joins or renames as it loads them."""
     with tempfile.TemporaryDirectory() as temporary:
         (Path(temporary) / "config.json").write_text(json.dumps(config))
         save_file({name: weight.contiguous() for name, weight in state.items()}, Path(temporary) / "model.safetensors", {"format": "pt"})
@@ -392,17 +468,20 @@ def dequantized(class_name, config, reader, quantization, left):
             state[name] = mxfp4(tensors, name, shape)
             experts, module = path.rsplit(".", 1)
             digests |= {f"{experts}.{expert}.{module}": digest(weight.T) for expert, weight in enumerate(state[name])}
-        elif reader is not mxfp4 and path.endswith(coded) and not path.endswith(left or "-"):
+        elif reader is not mxfp4 and path.endswith(coded) and not path.endswith(left or "-") and "vision_tower" not in path:
             state[name] = reader(quantization, tensors, path, *shape)
-            digests[path] = digest(state[name])
+            digests[path.replace("language_model.model.", "model.language_model.")] = digest(state[name])
         else:
             state[name] = tensors.spread(name, shape, *golden_families.spread(name, shape, saved))
-    if "Experts" in str(model):
+    if "Experts" in str(model) or not state.keys() <= model.state_dict().keys():
         model = loaded(class_name, saved, state)
     else:
         missing, unexpected = model.load_state_dict(state, strict=False)
         assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
         model.tie_weights()
+    if rounds_inputs(quantization):
+        for path in digests:
+            model.get_submodule(path).register_forward_pre_hook(round_by_token)
     return model.eval(), saved, tensors, digests
 
 
@@ -412,7 +491,7 @@ def write_checkpoint(folder, class_name, config, reader, quantization, left):
     golden_weights.write_tensors(folder, tensors.rows)
     saved["quantization_config"] = quantization
     (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
-    header = {"vocab_size": config["vocab_size"], "digests": digests}
+    header = {"vocab_size": model.config.get_text_config().vocab_size, "digests": digests}
     golden_cases.write_goldens(folder, model, header, LENGTHS)
 
 
@@ -428,3 +507,62 @@ def write_all(models, names):
     for name, (checkpoint, arguments) in ADAPTERS.items():
         if not names or name in names:
             golden_families.write_adapter(models / "adapters" / name, checkpoint, lambda: load(checkpoint), json.loads(json.dumps(arguments)))
+
+
+def by_compressed_tensors(quantization, stored, shape):
+    from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
+    from compressed_tensors.quantization import QuantizationArgs
+    from compressed_tensors.quantization.lifecycle.forward import dequantize
+
+    # dequantize() takes columns in the order of their groups, and does not know this key.
+    given = {key: value for key, value in weights_of(quantization).items() if value is not None and key != "actorder"}
+    arguments = QuantizationArgs(**given)
+    scales, zeros = stored["weight_scale"].float(), None
+    if "weight_packed" in stored:
+        codes = unpack_from_int32(stored["weight_packed"], arguments.num_bits, torch.Size(shape))
+        if "weight_zero_point" in stored:
+            zeros = unpack_from_int32(stored["weight_zero_point"], arguments.num_bits, torch.Size([shape[0], scales.shape[1]]), 0)
+        if "weight_g_idx" in stored:
+            order = stored["weight_g_idx"].argsort(stable=True)
+            return dequantize(codes[:, order], scales, zeros, arguments, torch.float32)[:, order.argsort()]
+    else:
+        codes = stored["weight"]
+    return dequantize(codes, scales, zeros, arguments, torch.float32)
+
+
+def by_bitsandbytes(_, stored, shape):
+    from bitsandbytes import functional
+
+    if "SCB" in stored:
+        return functional.int8_vectorwise_dequant(stored["weight"], stored["SCB"])
+    (name,) = (name for name in stored if "quant_state" in name)
+    state = {**json.loads(bytes(stored[name].tolist())), "dtype": "float32"}
+    parts = {key: value for key, value in stored.items() if key not in (name, "weight")}
+    packed_state = torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+    quant_state = functional.QuantState.from_dict({name: packed_state, **parts}, device=torch.device("cpu"))
+    return functional.dequantize_4bit(stored["weight"], quant_state).reshape(shape)
+
+
+LIBRARIES = {packed: by_compressed_tensors, integers: by_compressed_tensors, floats: by_compressed_tensors, blocks: by_bitsandbytes,
+             rows: by_bitsandbytes}  # fmt: skip
+
+
+def compare_with_libraries():
+    shape = [48, 128]  # rows of whole blocks: with others, bitsandbytes on a CPU gives other values
+    for name, (_, _, reader, quantization, _) in CHECKPOINTS.items():
+        if reader not in LIBRARIES or quantization["quant_method"] == "fp8":
+            continue
+        tensors = Tensors()
+        ours = reader(quantization, tensors, "module", *shape)
+        stored = {}
+        for row in tensors.rows:
+            stored[row["name"].removeprefix("module.").removeprefix("weight.")] = golden_weights.tensor(**row)
+        theirs = LIBRARIES[reader](quantization, stored, shape)
+        different = int((ours != theirs).sum())
+        # bitsandbytes multiplies int8 twice.
+        assert different == 0 or (reader is rows and torch.allclose(ours, theirs, rtol=3e-7, atol=0)), f"{name}: {different}"
+        print(f"{name:24} {different} of {ours.numel()} differ")
+
+
+if __name__ == "__main__":
+    compare_with_libraries()

@@ -8,11 +8,13 @@ import struct
 import warnings
 
 import torch
+import transformers
 from peft import IA3Config, LoraConfig, PrefixTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 import golden_adapters
 import golden_checkpoints
+import golden_families
 import golden_quantized
 
 BASE = "llama-gqa-linear"
@@ -194,6 +196,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 
 GEMMA = {**LLAMA, "model_type": "gemma", "architectures": ["GemmaForCausalLM"], "tie_word_embeddings": True}
 MIXTRAL = {**LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_experts_per_tok": 2}
+GPT_OSS = {**MIXTRAL, "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "rope_theta": None,
+           "rope_parameters": golden_families.GPT_OSS_ROPE}
 PHI3 = {**LLAMA, "model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "original_max_position_embeddings": 64}
 
 # name -> (base configuration, changes (None: remove the key), words).
@@ -298,7 +302,10 @@ def write_configs(root):
     for name, (base, changes, words) in CONFIGS.items():
         config = {key: value for key, value in {**base, **changes}.items() if value is not None}
         (root / f"{name}.json").write_text(json.dumps({"error_contains": words, "config": config}, indent=2) + "\n")
-    for name, config in {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2, "gemma": GEMMA, "phi3": PHI3, "mixtral": MIXTRAL}.items():
+    controls = {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2, "gemma": GEMMA, "phi3": PHI3, "mixtral": MIXTRAL}
+    controls |= {f"quantized-{name}": {**LLAMA, "quantization_config": config} for name, config in golden_quantized.ACCEPTED.items()}
+    controls["quantized-mxfp4-transformers"] = {**GPT_OSS, "quantization_config": transformers.Mxfp4Config().to_dict()}
+    for name, config in controls.items():
         (root / f"control-{name}.json").write_text(json.dumps({"accepted": True, "config": config}, indent=2) + "\n")
     for name, text in {"not-json": '{"model_type": "llama",', "not-an-object": "[]", "empty-file": ""}.items():
         (root / f"{name}.json").write_text(json.dumps({"error_contains": ["config.json"], "config_text": text}, indent=2) + "\n")

@@ -8,6 +8,7 @@
 
 #include "engine/model/model_config.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/thrown.h"
 
 namespace lorry {
 namespace {
@@ -53,11 +54,23 @@ TEST(FamilyConfig, TheTextPartOfAMultimodalConfigIsReadAndTheOtherPartsAreNamed)
     EXPECT_EQ(config.window_rope->theta, 1e4);
     EXPECT_EQ(config.attention_cap, std::nullopt);
     EXPECT_EQ(config.logit_cap, std::nullopt);
+}
 
-    // A quantized checkpoint is refused, wherever the key stands.
-    std::string quantized = gemma3_of_the_hub;
-    quantized.insert(1, R"("quantization_config":{"quant_method":"gptq"},)");
-    EXPECT_THROW(ModelConfig::parse(quantized, "", "config.json"), std::runtime_error);
+TEST(FamilyConfig, AMultimodalConfigMayHaveItsCodesBesideTheTextPartOrInIt) {
+    const auto with = [](const std::string& before, const std::string& quantization) {
+        std::string config = gemma3_of_the_hub;
+        const std::size_t place = config.find(before);
+        CHECK(place != std::string::npos, "the config has this key");
+        config.insert(place, R"("quantization_config":)" + quantization + ",");
+        return ModelConfig::parse(config, "", "config.json");
+    };
+    const std::string gptq = R"({"quant_method":"gptq","bits":4,"group_size":128,"sym":true})";
+    EXPECT_EQ(with("\"architectures\"", gptq).quantized.value().name, "GPTQ, 4 bits, groups of 128");
+    EXPECT_EQ(with("\"hidden_size\": 2560", gptq).quantized.value().name, "GPTQ, 4 bits, groups of 128");
+    const std::string nf4 = R"({"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"nf4",)"
+                            R"("llm_int8_skip_modules":["vision_tower","multi_modal_projector"]})";
+    EXPECT_EQ(with("\"architectures\"", nf4).quantized.value().name, "bitsandbytes, nf4");
+    EXPECT_THROW(with("\"hidden_size\": 2560", R"({"quant_method":"gptq","bits":3})"), std::runtime_error);
 }
 
 // Pins: transformers holds the scale in the dtype of the weights, so that 55.4256 is 55.5 in bfloat16.
@@ -167,6 +180,11 @@ TEST(FamilyConfig, GgufFilesAreRefusedByNameWithWhatToUse) {
             EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("model-Q4_K_M.gguf"), testing::HasSubstr("safetensors")));
         }
     }
+    // Pins: repositories of GGUF files that have a config.json were told that weights are missing.
+    tests::write_text(folder / "config.json", gemma3_of_the_hub);
+    EXPECT_THAT(tests::thrown_by([&] { ModelConfig::load(folder.path()); }), testing::HasSubstr("GGUF files are not supported"));
+    tests::write_text(folder / "model.safetensors", "");
+    EXPECT_EQ(ModelConfig::load(folder.path()).layers, 34) << "the files beside it are not read";
 }
 
 }  // namespace

@@ -81,6 +81,15 @@ TEST(ModelConfig, AbsentKeysMeanWhatEachConfigurationClassSays) {
     EXPECT_EQ(gpt2.rope.kind, RopeConfig::Kind::none);
 }
 
+// The names of transformers' ACT2FN; quick_gelu is another function.
+TEST(ModelConfig, GeluHasManyNamesAndTwoForms) {
+    const auto named = [](const char* name) { return parse("gpt2", fmt::format(R"("activation_function":"{}")", name)).activation; };
+    for (const char* name : {"gelu", "gelu_python"}) EXPECT_EQ(named(name), kernels::ActivationKind::gelu) << name;
+    for (const char* name : {"gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"})
+        EXPECT_EQ(named(name), kernels::ActivationKind::gelu_tanh) << name;
+    EXPECT_THAT(error_of(config_with("gpt2", R"("activation_function":"quick_gelu")")), testing::HasSubstr("quick_gelu"));
+}
+
 // Pins: 1.0 was refused where 1 is accepted.
 TEST(ModelConfig, AHarmlessNumberIsAcceptedHoweverItIsWritten) {
     for (const char* one : {"1", "1.0", "1.00", "1e0"}) {

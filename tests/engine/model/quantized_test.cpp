@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -53,33 +54,43 @@ std::string error_of(const std::filesystem::path& folder) {
     return tests::thrown_by([&] { engine::inspect_model(folder); });
 }
 
+// Of each module in codes, by its path.
+std::map<std::string, std::string> digests_of(const std::filesystem::path& folder) {
+    const engine::ModelConfig config = engine::ModelConfig::load(folder);
+    CHECK(config.quantized.has_value(), "the checkpoint is quantized");
+    const engine::ModelLayout layout = engine::layout_of(config);
+    const engine::Checkpoint checkpoint(folder, *config.names);
+    const engine::CodedSource source{.config = *config.quantized, .checkpoint = checkpoint, .prefix = layout.prefix};
+    std::map<std::string, std::string> out;
+    for (const engine::LinearModule& linear : layout.linears) {
+        if (linear.projection == engine::Projection::head && config.tied_head) continue;
+        if (const auto module = source.find(linear.path, linear.out_features, linear.in_features))
+            out[linear.path] = fmt::format("{:016x}", digest_of(*engine::read_codes(source, *module), *module));
+    }
+    return out;
+}
+
+// Those of a twin in Python.
+std::map<std::string, std::string> golden_digests(const std::filesystem::path& folder) {
+    const auto goldens = schema::Json::parse(tests::read_whole(folder / "goldens.json"));
+    std::map<std::string, std::string> out;
+    for (const auto& [path, digest] : *goldens->find("digests")->as_object()) out[path] = *digest.as_string();
+    return out;
+}
+
+std::filesystem::path quantized_folder(const std::string& name) { return tests::golden_folder() / "quantized" / name; }
+
 class QuantizedCheckpoint : public testing::TestWithParam<std::string> {
 protected:
-    std::filesystem::path folder_ = tests::golden_folder() / "quantized" / GetParam();
+    std::filesystem::path folder_ = quantized_folder(GetParam());
     tests::GoldenFolder weights_{folder_};
 };
 
-// Pins: the order of nibbles and words, zero points, groups and codebooks of each format. The digests are those of a twin in Python.
+// Pins: the order of nibbles and words, zero points, groups and codebooks of each format.
 TEST_P(QuantizedCheckpoint, DecodesToTheValuesOfTheFormatsDescription) {
-    const engine::ModelConfig config = engine::ModelConfig::load(weights_.path());
-    ASSERT_TRUE(config.quantized);
-    const engine::ModelLayout layout = engine::layout_of(config);
-    const engine::Checkpoint checkpoint(weights_.path(), *config.names);
-    const engine::CodedSource source{.config = *config.quantized, .checkpoint = checkpoint, .prefix = layout.prefix};
-    const auto goldens = schema::Json::parse(tests::read_whole(folder_ / "goldens.json"));
-    const schema::Json& digests = *goldens->find("digests");
-    std::size_t found = 0;
-    for (const engine::LinearModule& linear : layout.linears) {
-        if (linear.projection == engine::Projection::head && config.tied_head) continue;
-        const auto module = source.find(linear.path, linear.out_features, linear.in_features);
-        ASSERT_EQ(module.has_value(), digests.find(linear.path) != nullptr) << linear.path;
-        if (!module) continue;
-        ++found;
-        EXPECT_EQ(fmt::format("{:016x}", digest_of(*engine::read_codes(source, *module), *module)), *digests.find(linear.path)->as_string())
-            << linear.path;
-    }
-    EXPECT_EQ(found, digests.as_object()->size());
-    EXPECT_THAT(engine::inspect_model(weights_.path()).unused_tensors, testing::IsEmpty());
+    EXPECT_EQ(digests_of(weights_.path()), golden_digests(folder_));
+    const engine::ModelReport report = engine::inspect_model(weights_.path());
+    EXPECT_EQ(report.unused_tensors.empty(), report.config.skipped_parts.empty());
 }
 
 TEST_P(QuantizedCheckpoint, GivesTheLogitsOfTheDequantizedModel) {
@@ -96,9 +107,9 @@ TEST_P(QuantizedCheckpoint, GivesTheLogitsOfTheDequantizedModel) {
         std::vector<float> logits;
         for (std::size_t row = 0; row < one.prompt.size(); ++row)
             logits.insert(logits.end(), sequence.logits[row].begin(), sequence.logits[row].end());
-        // Activations of 8 bits round at every layer; logits of an unrelated model are off by 1.4.
+        // The reference rounds as well, but an activation in the middle between two steps may become the other one.
         if (rounds) {
-            EXPECT_LT(relative_error(logits, one.logits), 0.1);
+            EXPECT_LT(relative_error(logits, one.logits), 1e-3);
             continue;
         }
         EXPECT_EQ(tests::difference(logits, one.logits, 1e-4F), "");
@@ -133,6 +144,150 @@ TEST(Quantized, ATensorThatDoesNotFitTheConfigIsNamedWithBothShapes) {
     EXPECT_THAT(with("bits", 8), testing::AllOf(testing::HasSubstr("q_proj.qweight"), testing::HasSubstr("[6, 48]")));
     EXPECT_THAT(with("quant_method", "bitsandbytes"), testing::HasSubstr("load_in_4bit"));
     EXPECT_EQ(with("bits", 4), "accepted");
+}
+
+// A quantized checkpoint of which one key of config.json is another.
+class ChangedConfig {
+public:
+    ChangedConfig(const std::string& name, const char* key, std::optional<schema::Json> value) : weights_(quantized_folder(name)) {
+        auto config = *schema::Json::parse(tests::read_whole(path() / "config.json"));
+        config.set(key, value ? *value : schema::Json());
+        tests::write_text(path() / "config.json", config.dump());
+    }
+    const std::filesystem::path& path() const { return weights_.path(); }
+
+private:
+    tests::GoldenFolder weights_;
+};
+
+// Pins: such folders were refused for a weight that is missing, which says nothing about what to do.
+TEST(Quantized, OlderFoldersDescribeTheirCodesInAFileOfTheirOwn) {
+    const ChangedConfig gptq("gptq-desc-act", "quantization_config", std::nullopt);
+    EXPECT_THAT(error_of(gptq.path()), testing::AllOf(testing::HasSubstr("q_proj.qweight holds codes"),
+                                                      testing::HasSubstr("config.json has no quantization_config")));
+    tests::write_text(gptq.path() / "quantize_config.json",
+                      R"({"bits":4,"group_size":16,"damp_percent":0.01,"desc_act":true,"static_groups":false,"sym":false,)"
+                      R"("true_sequential":true,"model_name_or_path":null,"model_file_base_name":"model"})");
+    EXPECT_EQ(digests_of(gptq.path()), golden_digests(quantized_folder("gptq-desc-act")));
+    tests::write_text(gptq.path() / "quantize_config.json", R"({"bits":3})");
+    EXPECT_THAT(error_of(gptq.path()), testing::HasSubstr("quantize_config.json: quantization_config.bits = 3 is not supported"));
+
+    const ChangedConfig awq("awq", "quantization_config", std::nullopt);
+    tests::write_text(awq.path() / "quant_config.json", R"({"zero_point":true,"q_group_size":16,"w_bit":4,"version":"GEMM"})");
+    EXPECT_EQ(digests_of(awq.path()), golden_digests(quantized_folder("awq")));
+}
+
+// Two loads of the same codes under other descriptions are other models.
+TEST(Quantized, TheFileOfAnOlderFolderIsPartOfTheFingerprint) {
+    const ChangedConfig folder("gptq-desc-act", "quantization_config", std::nullopt);
+    const auto backend = tests::float32_backend();
+    std::vector<std::string> fingerprints;
+    for (const char* format : {"gptq", "gptq_v2"}) {
+        tests::write_text(folder.path() / "quantize_config.json",
+                          fmt::format(R"({{"bits":4,"group_size":16,"desc_act":true,"checkpoint_format":"{}"}})", format));
+        fingerprints.push_back(engine::Model::load(folder.path(), *backend, 1, 1)->fingerprint());
+    }
+    EXPECT_NE(fingerprints[0], fingerprints[1]);
+}
+
+// GPTQModel stores them, whatever zero_point says.
+TEST(Quantized, ZeroPointsOfAwqThatAreInTheFileAreUsed) {
+    const auto quantization = R"({"quant_method":"awq","bits":4,"group_size":16,"zero_point":false})";
+    const ChangedConfig folder("awq", "quantization_config", *schema::Json::parse(quantization));
+    EXPECT_EQ(digests_of(folder.path()), golden_digests(quantized_folder("awq")));
+}
+
+// Pins: scales of keys and values were left out without a word, and with them what the checkpoint was evaluated with.
+TEST(Quantized, ScalesOfTheKvCacheAreRefusedByName) {
+    for (const char* name : {"self_attn.k_scale", "self_attn.v_scale", "self_attn.kv_scale", "self_attn.attn.v_scale",
+                             "self_attn.k_proj.output_scale", "self_attn.v_proj.output_scale", "self_attn.k_zero_point"}) {
+        const tests::TempFolder folder;
+        std::filesystem::copy(quantized_folder("fp8-tensor"), folder.path());
+        auto tensors = tests::read_whole(folder / "tensors.json");
+        const std::string first = R"({"tensors": [)";
+        ASSERT_TRUE(tensors.starts_with(first));
+        tensors.insert(first.size(), fmt::format(R"({{"name":"model.layers.0.{}","shape":[1],"offset":0.1,"scale":0}},)", name));
+        tests::write_text(folder / "tensors.json", tensors);
+        const tests::SeededFolder weights(folder.path(), "model.safetensors");
+        EXPECT_THAT(error_of(weights.path()),
+                    testing::AllOf(testing::HasSubstr("model.safetensors: tensor model.layers.0." + std::string(name)),
+                                   testing::HasSubstr("scale of keys and values"), testing::HasSubstr("--kv-dtype int8")));
+    }
+}
+
+// Joins tensors of all experts as transformers 5 has them in memory: those of gate and up one after the other.
+void fuse_experts(const std::filesystem::path& file, std::int64_t layers, std::int64_t experts) {
+    const std::string bytes = tests::read_whole(file);
+    auto tensors = *engine::parse_safetensors(std::as_bytes(std::span(bytes)));
+    schema::Json header = schema::Json::object({});
+    std::string data;
+    const auto add = [&](const std::string& name, std::span<const std::string> parts, std::vector<std::int64_t> shape, bool of_two) {
+        const std::size_t begin = data.size();
+        const engine::Tensor* first = nullptr;
+        for (const std::string& part : parts) {
+            const engine::Tensor* const tensor = engine::find_tensor(tensors, part);
+            if (first == nullptr) first = tensor;
+            data.append(reinterpret_cast<const char*>(tensor->bytes.data()), tensor->bytes.size());
+        }
+        if (shape.empty()) shape = first->shape;
+        if (parts.size() > 1) shape = {experts, first->shape[0] * (of_two ? 2 : 1), first->shape[1]};
+        schema::Json sizes = schema::Json::Array();
+        for (const std::int64_t size : shape) sizes.push(size);
+        schema::Json offsets = schema::Json::Array();
+        for (const std::size_t at : {begin, data.size()}) offsets.push(static_cast<std::int64_t>(at));
+        header.set(name,
+                   schema::Json::object({{"dtype", first->dtype}, {"shape", std::move(sizes)}, {"data_offsets", std::move(offsets)}}));
+    };
+    for (const engine::Tensor& tensor : tensors) {
+        if (tensor.name.find(".experts.") == std::string::npos) add(tensor.name, std::vector{tensor.name}, tensor.shape, false);
+    }
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+        const std::string list = fmt::format("model.layers.{}.mlp.experts.", layer);
+        for (const auto& [end, fused] : {std::pair("weight", ""), std::pair("weight_scale_inv", "_scale_inv")}) {
+            std::vector<std::string> gate_up;
+            std::vector<std::string> down;
+            for (std::int64_t expert = 0; expert < experts; ++expert) {
+                for (const char* module : {"gate_proj", "up_proj"}) gate_up.push_back(fmt::format("{}{}.{}.{}", list, expert, module, end));
+                down.push_back(fmt::format("{}{}.down_proj.{}", list, expert, end));
+            }
+            add(list + "gate_up_proj" + fused, gate_up, {}, true);
+            add(list + "down_proj" + fused, down, {}, false);
+        }
+    }
+    const std::string text = header.dump();
+    const std::uint64_t length = text.size();
+    tests::write_text(file, std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data);
+}
+
+// Pins: the codes were cut into those of each expert, but their scales were not, and a tensor that no file has was called missing.
+TEST(Quantized, ScalesOfFusedExpertsAreCutAsTheirCodesAre) {
+    const std::string name = "experts-fp8-blocks";
+    const tests::GoldenFolder folder(quantized_folder(name));
+    const engine::ModelConfig config = engine::ModelConfig::load(folder.path());
+    fuse_experts(folder.path() / "model.safetensors", config.layers, config.experts->count);
+    EXPECT_EQ(digests_of(folder.path()), golden_digests(quantized_folder(name)));
+    EXPECT_THAT(engine::inspect_model(folder.path()).unused_tensors, testing::IsEmpty());
+    // With other blocks than these, gate and up share scales.
+    const engine::ModelLayout layout = engine::layout_of(config);
+    const engine::Checkpoint checkpoint(folder.path(), *config.names);
+    engine::QuantizedConfig larger = *config.quantized;
+    larger.block = engine::CodeBlock{.outputs = 48, .inputs = 16};
+    const engine::CodedSource source{.config = larger, .checkpoint = checkpoint, .prefix = layout.prefix};
+    EXPECT_THAT(tests::thrown_by([&] { (void)source.find("model.layers.0.mlp.experts.1.up_proj", 32, 48); }),
+                testing::AllOf(testing::HasSubstr("gate and up share"), testing::HasSubstr("32 outputs")));
+}
+
+TEST(Quantized, GpusRefuseCodesAndMixturesOfExperts) {
+    const auto gpu = kernels::make_cuda_backend({.storage = {.weights = kernels::Format::float32}, .matmul_table = ""});
+    const auto refusal = [&](const std::filesystem::path& folder) {
+        const tests::GoldenFolder weights(folder);
+        return tests::thrown_by([&] { engine::Model::load(weights.path(), *gpu, 1, 1); });
+    };
+    EXPECT_THAT(refusal(quantized_folder("gptq")),
+                testing::AllOf(testing::HasSubstr("no kernels for quantized checkpoints (GPTQ, 4 bits, groups of 16)"),
+                               testing::HasSubstr("--device cpu")));
+    EXPECT_THAT(refusal(tests::golden_folder() / "checkpoints" / "mixtral"),
+                testing::AllOf(testing::HasSubstr("no mixtures of experts (model_type = mixtral)"), testing::HasSubstr("--device cpu")));
 }
 
 // Experts of GPT-OSS alternate gate and up, which no other format has; and MXFP4 has no other family.
