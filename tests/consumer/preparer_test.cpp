@@ -121,7 +121,6 @@ TEST(Preparer, WhereAGrammarLetsAnAnswerEndAnEndTokenEndsItAlsoWithIgnoreEos) {
     EXPECT_THAT(request.drawing->end_tokens, testing::ElementsAre(93));
 }
 
-// Longrope's frequencies follow from it, so that another KV cache gives no other answer.
 // The text of the first prompt, and its number of tokens, with this template.
 std::pair<std::string, std::size_t> prompt_of(const std::string& chat_template, const std::string& members) {
     auto job = schema::parse_job({.source = {},
@@ -318,6 +317,7 @@ TEST(Preparer, ThePromptSaysWhetherAThoughtIsOpen) {
     EXPECT_EQ(prepared_calls("</think>", R"("thinking_token_budget":5)")->requests.front().drawing->thinking->budget, 5);
 }
 
+// Longrope's frequencies follow from it, so that another KV cache gives no other answer.
 TEST(Preparer, WhatMayBeDrawnDoesNotDependOnTheRoomThatThereIs) {
     engine::ModelConfig config = config_with_defaults();
     EXPECT_EQ(prepared(config, "").tokens_allowed, 16);
