@@ -29,7 +29,7 @@ class Stack:
         return done.stdout
 
     def key(self, tenant: str, *scopes: str) -> str:
-        return self.lorry("keys", "create", "--tenant", tenant, "--name", "test", *scopes).split()[0]
+        return self.lorry("keys", "create", "--tenant", tenant, "--name", "test", "--models", "*", *scopes).split()[0]
 
     def start(self, *arguments: str) -> subprocess.Popen:
         log = open(self.folder / f"{arguments[0]}-{time.monotonic_ns()}.log", "w+")
