@@ -43,18 +43,24 @@ std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, st
     return requests;
 }
 
+// A quantized checkpoint stays as it is; what it is computed in, and its KV cache, may differ.
+std::vector<StorageFormat> formats_of(const Settings& settings) {
+    if (load_config(settings).quantized) return {{"float32", "none"}, {"bfloat16", "none"}, {"bfloat16", "none", "int8"}};
+    std::vector<StorageFormat> formats(storage_formats.begin(), storage_formats.end());
+    if (!kernels::cuda_obstacle()) {
+        for (const StorageFormat& format : {StorageFormat{"bfloat16", "fp8"}, {"bfloat16", "none", "fp8"}, {"bfloat16", "fp8", "fp8"}})
+            formats.push_back(format);
+    }
+    return formats;
+}
+
 }  // namespace
 
 std::vector<LossRow> measure_loss(const Settings& settings, const std::filesystem::path& jobs, std::int64_t jobs_max) {
     if (jobs == "-") throw UsageError("--jobs -: the jobs are read once per weight format, so they must be in a file");
     std::vector<LossRow> rows;
     std::map<engine::RequestId, std::vector<engine::TokenId>> exact;
-    std::vector<StorageFormat> formats(storage_formats.begin(), storage_formats.end());
-    if (!kernels::cuda_obstacle()) {
-        for (const StorageFormat& format : {StorageFormat{"bfloat16", "fp8"}, {"bfloat16", "none", "fp8"}, {"bfloat16", "fp8", "fp8"}})
-            formats.push_back(format);
-    }
-    for (const StorageFormat& format : formats) {
+    for (const StorageFormat& format : formats_of(settings)) {
         Settings own = settings;
         format.put_into(own);
         own.device = kernels::obstacle(storage_options(own), kernels::DeviceKind::cpu) ? "cuda" : "cpu";

@@ -247,6 +247,11 @@ schema::Json json_of(const ModelCheck& check) {
                               {"memory_limit", check.memory_limit},
                               {"memory_available", check.memory_available},
                               {"kv_bytes", check.kv_bytes}});
+    if (config.quantized) {
+        json.set("quantization", config.quantized->name);
+        json.set("coded_parameters", check.model.coded_parameters);
+        json.set("coded_bytes", check.model.coded_bytes);
+    }
     Json fits = Json::Array();
     for (const ContextFit& fit : check.fits) fits.push(Json::object({{"context", fit.context}, {"sequences", fit.sequences}}));
     json.set("fits", std::move(fits));

@@ -12,6 +12,7 @@
 #include "kernels/checkpoint_weights.h"
 #include "kernels/coded_weight.h"
 #include "tests/kernels/devices.h"
+#include "tests/kernels/reference.h"
 
 namespace lorry::kernels::testing {
 
@@ -144,6 +145,50 @@ TEST_P(CodedWeights, MultiplyAsTheWeightsThatTheyDecodeTo) {
                 const Inputs in(*backend, rows, shape.in_features, coded->input_format());
                 Backend& plain_backend = is_widened ? *exact : *backend;
                 EXPECT_EQ(product(*backend, *coded, in.matrix, gated), product(plain_backend, *plain, in.matrix, gated));
+            }
+        }
+    }
+}
+
+// Pins: rounding per token, as int-quantized checkpoints with int8 activations compute: the sum of products of integers, times the scale of
+// the row and that of the output.
+TEST_P(CodedWeights, OfRoundedInputsMultiplyIntegers) {
+    const auto backend = GetParam().make();
+    if (backend == nullptr) GTEST_SKIP() << GetParam().lacks();
+    for (const bool gated : {false, true}) {
+        const CodedShape shape{CodeKind::integer, false, 40, 70, 70};
+        Drawn first(shape, 7);
+        Drawn second(shape, 8);
+        for (Drawn* const drawn : {&first, &second}) drawn->part.rounds_inputs = true;
+        const std::vector codes = {first.as_codes(), second.as_codes()};
+        const auto weight = backend->pack_weight(codes, gated ? WeightRole::gate_up : WeightRole::projection);
+        ASSERT_EQ(weight->input_format(), Format::int8_rows);
+        for (const std::int64_t rows : {1, 3, 33}) {
+            reference::Table values(rows, shape.in_features);
+            std::mt19937_64 random(static_cast<std::uint64_t>(rows));
+            std::normal_distribution<float> normal;
+            for (std::int64_t row = 0; row < rows; ++row) {
+                for (std::int64_t i = 0; i < shape.in_features; ++i) values.at(row, i) = static_cast<double>(normal(random));
+            }
+            const Memory in(*backend, values, Format::int8_rows, 0);
+            const std::vector<float> got = product(*backend, *weight, in.matrix(), gated);
+            const reference::Table rounded = in.read();
+            const auto sum = [&](const Drawn& drawn, std::int64_t row, std::int64_t output) {
+                double out = 0.0;
+                for (std::int64_t i = 0; i < shape.in_features; ++i)
+                    out +=
+                        rounded.at(row, i) * static_cast<double>(drawn.numbers[static_cast<std::size_t>(output * shape.in_features + i)]);
+                return out;
+            };
+            const std::int64_t columns = std::ssize(got) / rows;
+            for (std::int64_t row = 0; row < rows; ++row) {
+                for (std::int64_t o = 0; o < columns; ++o) {
+                    const double up = sum(gated ? second : o < shape.out_features ? first : second, row, o % shape.out_features);
+                    const double gate = sum(first, row, o % shape.out_features);
+                    const double want = gated ? gate / (1.0 + std::exp(-gate)) * up : up;
+                    EXPECT_NEAR(static_cast<double>(got[static_cast<std::size_t>(row * columns + o)]), want, 1e-7)
+                        << "row " << row << ", output " << o << (gated ? ", gated" : "");
+                }
             }
         }
     }

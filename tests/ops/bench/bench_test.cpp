@@ -20,7 +20,9 @@
 #include "ops/bench/workload.h"
 #include "ops/command.h"
 #include "ops/paths.h"
+#include "tests/support/golden_model.h"
 #include "tests/support/program.h"
+#include "tests/support/seeded_model.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -526,20 +528,22 @@ TEST(Bench, ACacheSmallerThanTheAdaptersIsLoadedAgainAndAllRequestsEnd) {
     EXPECT_LE(cached.adapter_bytes, bytes * 3 / 10);
 }
 
+std::filesystem::path three_prompts(const TemporaryFolder& folder) {
+    const std::filesystem::path jobs = folder.path() / "jobs.jsonl";
+    std::ofstream out(jobs);
+    for (const char* prompt : {"w1 w2 w3", "w4 w5 w6 w7 w8", "w9 w10 w11 w12 w13 w14 w15"}) {
+        out << R"({"custom_id":")" << prompt
+            << R"(","method":"POST","url":"/v1/completions","body":{"model":"base","max_tokens":6,"prompt":")" << prompt << "\"}}\n";
+    }
+    return jobs;
+}
+
 // Pins: float32 is the reference, and the other formats are close to it on a model whose weights have no outliers. A tiny model that was
 // never trained is the hardest case for int4.
 TEST(Bench, TheLossOfNarrowWeightsIsMeasuredAgainstFloat32) {
     const tests::TinyModel tiny;
     const TemporaryFolder folder;
-    const std::filesystem::path jobs = folder.path() / "jobs.jsonl";
-    {
-        std::ofstream out(jobs);
-        for (const char* prompt : {"w1 w2 w3", "w4 w5 w6 w7 w8", "w9 w10 w11 w12 w13 w14 w15"}) {
-            out << R"({"custom_id":")" << prompt
-                << R"(","method":"POST","url":"/v1/completions","body":{"model":"base","max_tokens":6,"prompt":")" << prompt << "\"}}\n";
-        }
-    }
-    const std::vector<LossRow> rows = measure_loss(settings_of(tiny), jobs, 10);
+    const std::vector<LossRow> rows = measure_loss(settings_of(tiny), three_prompts(folder), 10);
     ASSERT_EQ(rows.size(), 5U);
     EXPECT_EQ(rows[0].weights, "float32");
     EXPECT_EQ(rows[2].weights, "int8");
@@ -552,6 +556,26 @@ TEST(Bench, TheLossOfNarrowWeightsIsMeasuredAgainstFloat32) {
         EXPECT_NEAR(row.perplexity / rows[0].perplexity, 1.0, row.weights == "int4" ? 0.5 : 0.05) << row.weights;
     }
     EXPECT_EQ(rows[0].answers_same, 3);
+}
+
+// Pins: after the first rows, it failed with the first format that quantizes.
+TEST(Bench, TheLossOfAQuantizedCheckpointIsMeasuredWithItsOwnCodes) {
+    const tests::TinyModel tiny;
+    const tests::GoldenFolder weights(tests::golden_folder() / "quantized" / "bitsandbytes-nf4");
+    std::filesystem::copy_file(tiny.model / "tokenizer.json", weights.path() / "tokenizer.json");
+    Settings settings = settings_of(tiny);
+    settings.model = weights.path();
+    const TemporaryFolder folder;
+    const std::vector<LossRow> rows = measure_loss(settings, three_prompts(folder), 10);
+    ASSERT_EQ(rows.size(), 3U);
+    EXPECT_EQ(rows[0].weights, "float32");
+    EXPECT_EQ(rows[1].weights, "bfloat16");
+    EXPECT_EQ(rows[2].weights, "bfloat16, KV cache int8");
+    for (const LossRow& row : rows) {
+        EXPECT_EQ(row.answers, 3);
+        EXPECT_EQ(row.tokens, rows[0].tokens);
+        EXPECT_NEAR(row.perplexity / rows[0].perplexity, 1.0, 0.05) << row.weights;
+    }
 }
 
 }  // namespace

@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ops/command.h"
 #include "ops/engine_setup.h"
 #include "ops/weight_memory.h"
 #include "schema/json.h"
+#include "tests/support/golden_model.h"
+#include "tests/support/seeded_model.h"
 #include "tests/support/tiny_encoder.h"
 #include "tests/support/tiny_model.h"
 
@@ -98,6 +101,71 @@ TEST(ModelReport, RemarksThatAHeadIsUsedAlthoughTheConfigTiesIt) {
     Settings settings;
     settings.model = tiny.model;
     EXPECT_THAT(check_model(settings).remarks, testing::Contains(head_untied_remark));
+}
+
+// A golden model with the tokenizer of a tiny one, whose first tokens it has.
+class GoldenWithTokenizer {
+public:
+    explicit GoldenWithTokenizer(const std::string& name) : weights_(tests::golden_folder() / name) {
+        const tests::TinyModel tiny;
+        for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+            std::filesystem::copy_file(tiny.model / file, weights_.path() / file);
+        settings.model = weights_.path();
+        settings.device = "cpu";
+        settings.threads = 1;
+    }
+    Settings settings;
+
+private:
+    tests::GoldenFolder weights_;
+};
+
+// Pins: the JSON said "storage": "bfloat16" of codes, and nothing of their format.
+TEST(ModelReport, SaysInWhichFormatCodesAreAndWhatTheyTake) {
+    const GoldenWithTokenizer golden("quantized/gptq");
+    const ModelCheck check = check_model(golden.settings);
+    EXPECT_TRUE(check.problems.empty());
+    // 14 modules: 28,032 weights of half a byte, and for each output of each group of 16 inputs a scale and a zero point.
+    EXPECT_EQ(check.model.coded_parameters, 36096);
+    EXPECT_EQ(check.model.coded_bytes, std::size_t{36096 / 2 + 36096 / 16 * 5});
+    EXPECT_THAT(show(check),
+                testing::HasSubstr("GPTQ, 4 bits, groups of 16: 36,096 parameters in 29 KiB of codes and scales; the rest in"));
+    const schema::Json json = json_of(check);
+    EXPECT_EQ(*json.find("quantization")->as_string(), "GPTQ, 4 bits, groups of 16");
+    EXPECT_EQ(json.find("coded_parameters")->as_integer(), check.model.coded_parameters);
+    EXPECT_EQ(json.find("coded_bytes")->as_integer(), static_cast<std::int64_t>(check.model.coded_bytes));
+    EXPECT_EQ(json.find("weight_bytes")->as_integer(), static_cast<std::int64_t>(check.weight_bytes));
+    // Loaded weights are in whole panels, which such small ones do not fill.
+    EngineSetup setup(golden.settings);
+    EXPECT_GE(setup.model().weight_bytes(), check.weight_bytes);
+    EXPECT_LE(setup.model().weight_bytes(), check.weight_bytes * 5 / 4);
+    EXPECT_THAT(setup.describe(), testing::HasSubstr("(checkpoint: GPTQ, 4 bits, groups of 16)"));
+    const tests::TinyModel plain;
+    Settings settings;
+    settings.model = plain.model;
+    EXPECT_EQ(json_of(check_model(settings)).find("quantization"), nullptr);
+}
+
+TEST(ModelReport, CodesAreNotQuantizedAgain) {
+    const GoldenWithTokenizer golden("quantized/awq");
+    for (const char* quantize : {"int8", "int4", "fp8"}) {
+        Settings settings = golden.settings;
+        settings.quantize = quantize;
+        const std::string message =
+            fmt::format("--quantize {}: the checkpoint is quantized already (AWQ, 4 bits, groups of 16); leave --quantize out", quantize);
+        EXPECT_THAT([&] { check_model(settings); }, testing::ThrowsMessage<UsageError>(message));
+        if (std::string_view(quantize) == "fp8") continue;  // which a CPU does not have at all
+        EXPECT_THAT([&] { EngineSetup setup(settings); }, testing::ThrowsMessage<UsageError>(message));
+    }
+}
+
+TEST(ModelReport, SaysWhichPartsOfAMultimodalModelAreLeftOut) {
+    const GoldenWithTokenizer golden("checkpoints/gemma3-nested");
+    const ModelCheck check = check_model(golden.settings);
+    EXPECT_THAT(check.remarks, testing::Contains("vision_config" + std::string(part_skipped_remark)));
+    EXPECT_THAT(show(check), testing::HasSubstr("note: vision_config describes a part of the model that Lorry does not run"));
+    EXPECT_THAT(EngineSetup(golden.settings).describe(),
+                testing::ContainsRegex("warning +vision_config describes a part of the model that Lorry does not run"));
 }
 
 engine::ModelReport one_layer_of(std::int64_t positions) {
