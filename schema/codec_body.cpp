@@ -99,6 +99,7 @@ struct Custom {
 // Accepted with this value only, which is what Lorry does anyway; nullptr: not supported with any value.
 struct Fixed {
     const char* only;
+    const char* instead = nullptr;  // the field that does what this one asks for
 };
 // The API defines it as having no effect on the tokens: labels for bookkeeping, hints for caches and billing.
 struct NoEffect {
@@ -328,11 +329,11 @@ constexpr Field fields[] = {
     {"prediction", chat, Fixed{nullptr}},
     {"verbosity", chat, Fixed{nullptr}},
     {"web_search_options", chat, Fixed{nullptr}},
-    {"guided_json", generate, Fixed{nullptr}},
-    {"guided_regex", generate, Fixed{nullptr}},
-    {"guided_choice", generate, Fixed{nullptr}},
-    {"guided_grammar", generate, Fixed{nullptr}},
-    {"structural_tag", generate, Fixed{nullptr}},
+    {"guided_json", generate, Fixed{nullptr, "structured_outputs.json"}},
+    {"guided_regex", generate, Fixed{nullptr, "structured_outputs.regex"}},
+    {"guided_choice", generate, Fixed{nullptr, "structured_outputs.choice"}},
+    {"guided_grammar", generate, Fixed{nullptr, "structured_outputs.grammar"}},
+    {"structural_tag", generate, Fixed{nullptr, "structured_outputs.structural_tag"}},
     {"chat_template", converse, Fixed{nullptr}},
     {"documents", chat, Fixed{nullptr}},
     {"add_special_tokens", all & ~generate, Fixed{nullptr}},
@@ -381,6 +382,8 @@ struct Reader {
     }
     FieldError operator()(const Custom& row) const { return row.read(draft, value); }
     FieldError operator()(const Fixed& row) const {
+        if (row.instead != nullptr)
+            return unsupported(field.name, fmt::format("field '{}' is not supported; give '{}' instead", field.name, row.instead));
         if (row.only == nullptr) return unsupported(field.name, fmt::format("field '{}' is not supported yet; leave it out", field.name));
         if (value.dump() == row.only) return {};
         return unsupported(field.name, fmt::format("field '{}' is {}; only {} is supported yet", field.name, shown(value), row.only));

@@ -74,9 +74,27 @@ Read choices_of(std::string place, const Json& value) {
     return Structure{.kind = Structure::Kind::choices, .field = std::move(place), .text = value.dump()};
 }
 
+// Whether Lark's grammar has "::=" outside of its texts, regular expressions and comments.
+bool has_gbnf_rule(std::string_view grammar) {
+    const auto skip_to = [&](char end, std::size_t from) {
+        while (from < grammar.size() && grammar[from] != end) from += grammar[from] == '\\' && end != '\n' ? 2 : 1;
+        return from;
+    };
+    for (std::size_t at = 0; at < grammar.size(); ++at) {
+        const std::string_view rest = grammar.substr(at);
+        if (rest.starts_with("::=")) return true;
+        if (rest.front() == '#' || rest.starts_with("//")) {
+            at = skip_to('\n', at);
+        } else if (rest.front() == '"' || rest.front() == '/') {
+            at = skip_to(rest.front(), at + 1);
+        }
+    }
+    return false;
+}
+
 Read grammar_of(std::string place, const Json& value) {
     auto grammar = text_of(Structure::Kind::lark, place, value);
-    if (grammar && (*grammar)->text.find("::=") != std::string::npos) {
+    if (grammar && has_gbnf_rule((*grammar)->text)) {
         return unexpected(unsupported(
             place,
             fmt::format("field '{}' is a GBNF or EBNF grammar (\"::=\"); write it in Lark's syntax: start: \"yes\" | \"no\"", place)));

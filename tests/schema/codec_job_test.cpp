@@ -139,6 +139,7 @@ TEST(ParseJobTest, WhatIsLeftOutOrNullHasItsDefault) {
     EXPECT_EQ(job_with(text_url, R"("top_k":-1)").sampling.top_k, 0);
     EXPECT_EQ(job_with(chat_url, R"("logprobs":true)").sampling.logprobs, 0);
     EXPECT_EQ(job_with(chat_url, R"("logprobs":false)").sampling.logprobs, std::nullopt);
+    EXPECT_EQ(job_with(chat_url, R"("logprobs":false,"top_logprobs":0)").sampling.logprobs, std::nullopt);
     EXPECT_EQ(job_with(text_url, R"("logprobs":0)").sampling.logprobs, 0);
     EXPECT_EQ(job_with(text_url, R"("stop":"x")").sampling.stop, std::vector<std::string>{"x"});
     EXPECT_EQ(job_with(text_url, R"("max_tokens":0,"echo":true)").sampling.max_tokens, 0);
@@ -305,7 +306,8 @@ TEST(ParseJobTest, UnknownAndUnsupportedFieldsAndValuesAreRefusedByName) {
         {chat_url, R"("priority":2147483648)", "field 'priority' is 2147483648"},
         {chat_url, R"("user":7)", "field 'user' must be a value of type string, not a number"},
         {chat_url, R"("metadata":"x")", "field 'metadata' must be a value of type object, not a string"},
-        {chat_url, R"("guided_choice":["a"])", "field 'guided_choice' is not supported yet"},
+        {chat_url, R"("guided_choice":["a"])", "field 'guided_choice' is not supported; give 'structured_outputs.choice' instead"},
+        {text_url, R"("guided_json":{})", "field 'guided_json' is not supported; give 'structured_outputs.json' instead"},
         {chat_url, R"("functions":[])", "field 'functions' is not supported yet"},
         {text_url, R"("suffix":"x")", "field 'suffix' is not supported yet"},
         {chat_url, R"("tools":{})", "field 'tools' must be an array, not an object"},

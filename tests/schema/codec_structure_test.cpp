@@ -39,6 +39,8 @@ TEST(Structures, AreReadFromEitherField) {
         {R"("structured_outputs":{"regex":"a+"})", {Kind::regex, "structured_outputs.regex", "a+"}},
         {R"("structured_outputs":{"choice":["yes","no"]})", {Kind::choices, "structured_outputs.choice", R"(["yes","no"])"}},
         {R"("structured_outputs":{"grammar":"start: \"a\""})", {Kind::lark, "structured_outputs.grammar", "start: \"a\""}},
+        {R"("structured_outputs":{"grammar":"start: \"a ::= \\\" ::=\" | /::=/ // ::="})",
+         {Kind::lark, "structured_outputs.grammar", R"(start: "a ::= \" ::=" | /::=/ // ::=)"}},
     };
     for (const Case& one : cases) {
         const auto structure = read(one.member);
@@ -84,6 +86,7 @@ TEST(Structures, AreRefusedWithTheirPlace) {
         {R"("structured_outputs":{"json_object":false})", "400 invalid_value structured_outputs.json_object"},
         {R"("structured_outputs":{"grammar":"root ::= \"a\""})",
          "400 unsupported_field structured_outputs.grammar: field 'structured_outputs.grammar' is a GBNF or EBNF grammar"},
+        {R"("structured_outputs":{"grammar":"# text\nroot ::= \"a\""})", "400 unsupported_field structured_outputs.grammar"},
         {R"("structured_outputs":{"json":{},"whitespace_pattern":7})", "400 invalid_type structured_outputs.whitespace_pattern"},
         {R"("structured_outputs":{"json":{},"whitespace_pattern":" ","disable_any_whitespace":true})",
          "'structured_outputs.whitespace_pattern' and 'structured_outputs.disable_any_whitespace' contradict each other"},
