@@ -94,7 +94,7 @@ bool AnswerReader::read_calls(bool final, Parts& parts) {
     for (std::size_t i = *mark_; i < marks.size(); ++i) {
         if (marks[i].start != start) continue;
         const std::size_t begin = marks[i].is_part_of_body ? 0 : start.size();
-        ParsedCalls parsed = parse_calls(*plan_.calls, marks[i], rest().substr(begin), plan_.names, final);
+        ParsedCalls parsed = parse_calls(marks[i], rest().substr(begin), plan_.names, final);
         waits = waits || parsed.end == ParseEnd::incomplete;
         if (parsed.end != ParseEnd::complete) continue;
         if (!plan_.parallel && parsed.calls.size() > 1) continue;

@@ -2,6 +2,7 @@
 #include "consumer/answer/call_parser.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "consumer/answer/python_calls.h"
@@ -15,6 +16,9 @@ using schema::Json;
 std::size_t skip_space(std::string_view text, std::size_t from) {
     return std::min(text.size(), text.find_first_not_of(answer_space, from));
 }
+
+// Models were taught one name of the arguments, and write the other one at times.
+constexpr std::array<std::string_view, 5> members_of_calls{"name", "arguments", "parameters", "id", "type"};
 
 // Finds the end of a JSON object or array by its structure; numbers, words and escapes are left to the parser. It stops at the first
 // character that JSON cannot have there: where marks follow each other, each is left after a few characters, not after the whole text.
@@ -104,8 +108,7 @@ private:
 // A reader of one text after its mark.
 class Parser {
 public:
-    Parser(const CallFormat& format, std::string_view text, std::span<const std::string> names, bool final)
-        : format_(format), text_(text), names_(names), final_(final) {}
+    Parser(std::string_view text, std::span<const std::string> names, bool final) : text_(text), names_(names), final_(final) {}
 
     ParsedCalls object() {
         const auto value = json('{');
@@ -188,18 +191,18 @@ private:
         return std::move(*value);
     }
 
-    // False if the value is no call of a function.
+    // False if the value is no call of a function, or has more than a call: nothing that the model wrote may be lost.
     bool add(const Json& value) {
         const Json* name = value.find("name");
         if (name == nullptr || !name->is_string() || !is_function(*name->as_string())) return false;
-        const Json* arguments = value.find(format_.arguments_key);
-        std::string text = "{}";
-        if (arguments != nullptr && arguments->is_object()) {
-            text = arguments->dump();
-        } else if (arguments != nullptr && !arguments->is_null()) {
-            return false;
+        const Json* arguments = nullptr;
+        for (const auto& [key, member] : *value.as_object()) {
+            if (std::ranges::find(members_of_calls, key) == members_of_calls.end()) return false;
+            if ((key != "arguments" && key != "parameters") || member.is_null()) continue;
+            if (arguments != nullptr || !member.is_object()) return false;
+            arguments = &member;
         }
-        parsed_.calls.push_back({.name = *name->as_string(), .arguments = std::move(text)});
+        parsed_.calls.push_back({.name = *name->as_string(), .arguments = arguments != nullptr ? arguments->dump() : "{}"});
         return true;
     }
 
@@ -211,7 +214,6 @@ private:
         return std::move(parsed_);
     }
 
-    const CallFormat& format_;
     const std::string_view text_;
     const std::span<const std::string> names_;
     const bool final_;
@@ -233,9 +235,8 @@ ParsedCalls parse_body(CallBody body, Parser parser) {
 
 }  // namespace
 
-ParsedCalls parse_calls(const CallFormat& format, const CallMark& mark, std::string_view text, std::span<const std::string> names,
-                        bool final) {
-    ParsedCalls parsed = parse_body(mark.body, Parser(format, text, names, final));
+ParsedCalls parse_calls(const CallMark& mark, std::string_view text, std::span<const std::string> names, bool final) {
+    ParsedCalls parsed = parse_body(mark.body, Parser(text, names, final));
     if (parsed.end != ParseEnd::complete || mark.end.empty()) return parsed;
     const std::size_t end = skip_space(text, parsed.consumed);
     const std::string_view rest = text.substr(end);

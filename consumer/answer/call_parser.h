@@ -31,7 +31,6 @@ struct ParsedCalls {
 
 // text: after the mark, or from it on if it is part of the body. names: of the functions that may be called; others are no calls. final:
 // the text has ended.
-ParsedCalls parse_calls(const CallFormat& format, const CallMark& mark, std::string_view text, std::span<const std::string> names,
-                        bool final);
+ParsedCalls parse_calls(const CallMark& mark, std::string_view text, std::span<const std::string> names, bool final);
 
 }  // namespace lorry::consumer

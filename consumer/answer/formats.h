@@ -61,8 +61,7 @@ struct CallFormat {
     std::string_view not_in_template = "";     // of another format that has in_template, too
     std::span<const CallMark> marks;           // in the order in which they are tried; harmony: none
     std::span<const std::string_view> tokens;  // texts that may be special tokens of the model
-    std::string_view arguments_key;
-    std::string_view opening = "";  // comes before `text`, harmony: the beginning of a call's header
+    std::string_view opening = "";             // comes before `text`, harmony: the beginning of a call's header
     CallText text;
     std::string_view id_prefix = "call_";
     std::size_t id_digits = 24;
