@@ -90,7 +90,8 @@ TEST(Preparer, AStructureThatNoAnswerCanBeHeldToIsRefusedWithItsReason) {
         {R"({"json":{"type":"integer","minimum":-1e300,"maximum":-1e299}})", "minimum has a number of 2^53 or more"},
         {R"({"json":{"type":"integer","multipleOf":999983}})", "multipleOf, without its decimal point"},
         {R"({"json":{"allOf":[{"type":"integer","multipleOf":97},{"multipleOf":89}]}})", "together with those of allOf"},
-        {R"({"json":{"type":"number","exclusiveMinimum":10,"maximum":10.5}})", "exclusive bounds of numbers between 10 and 10.5"},
+        {R"({"json":{"type":"number","exclusiveMinimum":12345678901234567}})", "exclusiveMinimum has a number of 2^53 or more"},
+        {R"({"json":{"type":"number","multipleOf":0.01}})", "multipleOf 0.01 is not supported: it is not exact in binary"},
         {R"({"json":{"type":"object","patternProperties":{"^a":{}},"minProperties":2}})", "minProperties above 1"},
         {R"({"json":{"type":"object","patternProperties":{"^\\d$":{"const":1},"^[0-9]$":{"const":2}}}})", "'^[0-9]$' is not disjoint"},
         {R"({"json":{"items":{"$id":"http://a/b"}}})", "$id within a schema is not supported"},
@@ -335,6 +336,12 @@ TEST(Preparer, HostileStructuresEndInBoundedTime) {
     std::string chain;
     std::string rules = "start: r0";
     for (int i = 0; i < 4'900; ++i) chain += fmt::format(R"("d{}":{{"anyOf":[{{"$ref":"#/$defs/d{}"}},{{"type":"null"}}]}},)", i, i + 1);
+    std::string described;  // a schema of nearly a megabyte
+    for (int i = 0; i < 240; ++i) described += fmt::format(R"("p{}":{{"type":"string","description":"{}"}},)", i, std::string(3'500, 'd'));
+    std::string listed = "\"no\"";  // each another
+    for (int i = 0; i < 100'000; ++i) listed += fmt::format(R"(,"{}")", i);
+    EXPECT_THAT(refusal_of(R"({"choice":[)" + listed + "]}"),
+                testing::EndsWith("it is too large: it lists too many texts, patterns or rules; give fewer, or shorter ones"));
     for (int i = 0; i < 990; ++i) rules += fmt::format(R"(\nr{}: r{} \"a\")", i, i + 1);
     for (const std::string& structure :
          {R"({"json":{"$ref":"#/$defs/d0","$defs":{)" + chain + R"("d4900":{"const":1}}}})",
@@ -344,7 +351,8 @@ TEST(Preparer, HostileStructuresEndInBoundedTime) {
           std::string(R"({"json":{"type":"string","pattern":"^(a+)+(b+)+(c|d|e){50,100}$"}})"),
           std::string(R"({"json":{"type":"array","items":{"type":"integer"},"minItems":100000,"maxItems":100000}})"),
           R"({"json":)" + repeated(R"({"type":"array","items":)", 90) + "{}" + repeated("}", 90) + "}",
-          R"({"choice":[)" + repeated("\"yes\",", 100'000) + R"("no"]})"}) {
+          R"({"choice":[)" + repeated("\"yes\",", 100'000) + R"("no"]})",
+          R"({"json":{"type":"object","properties":{)" + described + R"("z":{}},"additionalProperties":false}})"}) {
         EXPECT_THAT(refusal_of(structure), testing::AnyOf("", testing::HasSubstr("too"), testing::HasSubstr("items")))
             << structure.substr(0, 200);
     }

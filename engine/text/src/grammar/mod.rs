@@ -2,7 +2,10 @@
 //! grammar. The library llguidance does the work; this module gives it Lorry's tokenizer and limits. Called by abi.rs.
 
 pub mod abi;
+mod bounds;
+mod formats;
 mod lark;
+mod literal;
 mod pattern;
 mod schema;
 mod space;
@@ -16,6 +19,7 @@ use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, Tokeni
 use llguidance::{Matcher, ParserFactory, TokenParser};
 use serde_json::{json, Value};
 
+use self::literal::{Digits, Place};
 use self::schema::Size;
 use self::warm::Sampler;
 use crate::memory::measured;
@@ -83,6 +87,7 @@ pub enum CompileError {
 pub struct Compiler {
     factory: ParserFactory,
     sampler: Arc<Sampler>,
+    digits: Arc<Digits>,
     specials: Vec<String>,
 }
 
@@ -94,7 +99,8 @@ impl Compiler {
         let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
         factory.quiet();
         *factory.limits_mut() = limits();
-        Ok(Compiler { factory, sampler: Arc::new(sampler), specials: tokenizer.specials() })
+        let digits = Arc::new(Digits::new(&environment));
+        Ok(Compiler { factory, sampler: Arc::new(sampler), digits, specials: tokenizer.specials() })
     }
 
     pub fn compile(&self, structure: &Structure, style: Style) -> Result<Grammar, CompileError> {
@@ -110,7 +116,9 @@ impl Compiler {
         let (start, bytes) = measured(|| self.start_of(structure, style));
         let (parser, is_warm) = start?;
         let (_, answer_bytes) = measured(|| parser.deep_clone());
-        Ok(Grammar { start: Mutex::new(Matcher::new(Ok(parser))), is_warm, bytes, answer_bytes })
+        let is_json = matches!(structure, Structure::JsonSchema(_) | Structure::Rules(_));
+        let place = is_json.then(|| Place::new(&self.digits));
+        Ok(Grammar { start: Mutex::new(Matcher::new(Ok(parser))), is_warm, place, bytes, answer_bytes })
     }
 
     /// Where answers begin, and whether that has the states for it.
@@ -180,6 +188,9 @@ fn message_of(error: impl std::fmt::Display) -> String {
     let message = message.replace(" Enable 'coerce_one_of' option to approximate oneOf with anyOf", " Use anyOf");
     match message.trim() {
         "NoExtension" | "NoExtensionBias" => "nothing matches it".to_string(),
+        message if message.starts_with("initial lexer configuration") || message.starts_with("grammar size") => {
+            "it is too large: it lists too many texts, patterns or rules; give fewer, or shorter ones".to_string()
+        }
         message => message.to_string(),
     }
 }
@@ -219,7 +230,13 @@ fn prepared(schema: Value, style: Style, size: &mut Size) -> Result<Value, Strin
     let space = space::checked(style.space)?;
     schema.insert(
         OPTIONS_KEY.to_string(),
-        json!({"whitespace_flexible": false, "item_separator": format!(",(?:{space})"), "key_separator": format!(":(?:{space})")}),
+        // With \u, a name could be written in two ways, and pass for another.
+        json!({
+            "json_allowed_escapes": "nrbtf\\\"",
+            "whitespace_flexible": false,
+            "item_separator": format!(",(?:{space})"),
+            "key_separator": format!(":(?:{space})"),
+        }),
     );
     Ok(Value::Object(schema))
 }
@@ -228,6 +245,8 @@ fn prepared(schema: Value, style: Style, size: &mut Size) -> Result<Value, Strin
 pub struct Grammar {
     start: Mutex<Matcher>,
     is_warm: bool,
+    /// Of answers that are JSON.
+    place: Option<Place>,
     /// Measured: of the grammar, and of an answer as it begins to draw.
     pub bytes: usize,
     pub answer_bytes: usize,
@@ -237,13 +256,15 @@ impl Grammar {
     /// The answer has states of its own, or borrows the grammar's until it needs others.
     pub fn begin(&self) -> Answer {
         let start = self.start.lock().unwrap();
-        Answer { matcher: if self.is_warm { start.clone() } else { start.deep_clone() }, borrows: self.is_warm, is_new: true }
+        let matcher = if self.is_warm { start.clone() } else { start.deep_clone() };
+        Answer { matcher, place: self.place.clone(), borrows: self.is_warm, is_new: true }
     }
 }
 
 /// How far one answer has come. One thread at a time.
 pub struct Answer {
     matcher: Matcher,
+    place: Option<Place>,
     /// The lexer's states are the grammar's, which other answers borrow as well. An answer that waits for its turn takes little memory.
     borrows: bool,
     is_new: bool,
@@ -252,7 +273,7 @@ pub struct Answer {
 impl Answer {
     /// With states of its own, so that what the copy computes cannot bring this one to a limit.
     pub fn copy(&self) -> Answer {
-        Answer { matcher: self.matcher.deep_clone(), borrows: false, is_new: self.is_new }
+        Answer { matcher: self.matcher.deep_clone(), place: self.place.clone(), borrows: false, is_new: self.is_new }
     }
 
     /// With states of its own, so that what other answers compute cannot bring it to a limit.
@@ -268,7 +289,9 @@ impl Answer {
         self.is_new = false;
         let matcher = self.own();
         matcher.consume_token(token).map_err(message_of)?;
-        Ok(matcher.is_stopped())
+        let is_complete = matcher.is_stopped();
+        self.follow(&[token]);
+        Ok(is_complete)
     }
 
     /// Takes the tokens of the only text that may come next, as the tokenizer divides it, and returns them. A last part of that text stays
@@ -278,13 +301,25 @@ impl Answer {
         let matcher = if std::mem::take(&mut self.is_new) { &mut self.matcher } else { self.own() };
         let tokens = matcher.compute_ff_tokens();
         matcher.consume_tokens(&tokens).map_err(message_of)?;
-        Ok((tokens, matcher.is_stopped()))
+        let is_complete = matcher.is_stopped();
+        self.follow(&tokens);
+        Ok((tokens, is_complete))
+    }
+
+    fn follow(&mut self, tokens: &[TokenId]) {
+        if let Some(place) = &mut self.place {
+            tokens.iter().for_each(|&token| place.accept(token));
+        }
     }
 
     /// The tokens that may come next; the end tokens are among them if the answer may end here. The answer must not be complete.
     pub fn allowed(&mut self) -> Result<SimpleVob, String> {
         self.is_new = false;
-        self.own().compute_mask().map_err(message_of)
+        let mut mask = self.own().compute_mask().map_err(message_of)?;
+        if let Some(place) = &self.place {
+            place.restrict(&mut mask);
+        }
+        Ok(mask)
     }
 }
 

@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::pattern;
+use super::bounds::{self, EXACT};
+use super::{formats, pattern};
 
 type Object = Map<String, Value>;
 
@@ -11,8 +12,8 @@ type Object = Map<String, Value>;
 const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
 /// Keywords whose values have schemas under names of the user's.
 const NAMED: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// Integers up to it are exact in every program that reads JSON.
-const EXACT: f64 = 9_007_199_254_740_992.0;
+/// Of a number: literal.rs lets no more through.
+const DECIMALS_MAX: usize = 100;
 /// Of one object. The time to compile grows with their square, and any of those that are not required may come next.
 const PROPERTIES_MAX: usize = 2_000;
 const OPTIONAL_MAX: usize = 400;
@@ -84,15 +85,13 @@ fn prepare_object(schema: &mut Object, is_root: bool, seen: &mut Seen) -> Result
     }
     seen.size.references += usize::from(schema.contains_key("$ref"));
     seen.merges |= schema.contains_key("allOf") || (schema.contains_key("$ref") && schema.len() > 1);
-    check_bounds(schema)?;
     let lists = ["properties", "patternProperties"].iter().any(|&key| schema.get(key).is_some_and(Value::is_object));
     if seen.closed && lists && !schema.contains_key("additionalProperties") {
         schema.insert("additionalProperties".to_string(), Value::Bool(false));
     }
     check_properties(schema)?;
-    if let Some(multiple) = schema.get("multipleOf").and_then(Value::as_f64) {
-        seen.multiples.push(without_point(multiple));
-    }
+    let multiple = schema.get("multipleOf").and_then(Value::as_f64);
+    seen.multiples.extend(multiple.map(without_point));
     for (key, value) in schema.iter_mut() {
         match value {
             Value::Number(number) => check_exact(key, number.as_f64())?,
@@ -114,7 +113,8 @@ fn prepare_object(schema: &mut Object, is_root: bool, seen: &mut Seen) -> Result
             _ => prepare_value(value, seen)?,
         }
     }
-    Ok(())
+    formats::replace(schema);
+    bounds::prepare(schema, multiple)
 }
 
 fn prepare_value(value: &mut Value, seen: &mut Seen) -> Result<(), String> {
@@ -138,6 +138,7 @@ fn with_patterns(members: Object) -> Result<Object, String> {
 
 fn check_exact(key: &str, number: Option<f64>) -> Result<(), String> {
     match number {
+        Some(number) if bounds::decimals(number) > DECIMALS_MAX => Err(format!("{key} has a number with over {DECIMALS_MAX} decimals")),
         Some(number) if number.abs() < EXACT => Ok(()),
         _ => Err(format!("{key} has a number of 2^53 or more, which not every reader of JSON keeps exact")),
     }
@@ -150,18 +151,6 @@ fn check_data(key: &str, value: &Value) -> Result<(), String> {
         Value::Object(members) => members.values().try_for_each(|value| check_data(key, value)),
         _ => Ok(()),
     }
-}
-
-/// llguidance lets an excluded bound through where the other has the same integer part: 10 for 10 < x < 10.5.
-fn check_bounds(schema: &Object) -> Result<(), String> {
-    let bound = |names: [&str; 2]| names.iter().find_map(|&name| schema.get(name).and_then(Value::as_f64));
-    let excludes = schema.contains_key("exclusiveMinimum") || schema.contains_key("exclusiveMaximum");
-    let is_integer = schema.get("type").and_then(Value::as_str) == Some("integer");
-    let (Some(low), Some(high)) = (bound(["exclusiveMinimum", "minimum"]), bound(["exclusiveMaximum", "maximum"])) else { return Ok(()) };
-    if excludes && !is_integer && low.trunc() == high.trunc() {
-        return Err(format!("exclusive bounds of numbers between {low} and {high} are not supported; use minimum and maximum"));
-    }
-    Ok(())
 }
 
 fn check_properties(schema: &Object) -> Result<(), String> {

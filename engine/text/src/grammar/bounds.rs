@@ -1,0 +1,93 @@
+//! Bounds and multiples of numbers as readers of JSON check them, which is in binary: 0.99999999999999999 is 1 there, and 2.4 is no
+//! multiple of 0.05. Called by schema.rs.
+
+use serde_json::{json, Map, Value};
+
+type Object = Map<String, Value>;
+
+/// Integers up to it are exact in every program that reads JSON.
+pub const EXACT: f64 = 9_007_199_254_740_992.0;
+/// Of numbers with an exclusive bound. llguidance computes with multiples of 32 bits.
+const DECIMALS_MAX: usize = 6;
+/// Of decimal digits, as many are told apart in binary.
+const DIGITS_EXACT: usize = 15;
+/// 0.5, 0.25 and so on to it are exact in binary, and so are their multiples.
+const HALVES: f64 = 1_024.0;
+
+/// Writes exclusive bounds of a schema as the next number that is allowed. `multiple`: of the schema. The error says what is not supported.
+pub fn prepare(schema: &mut Object, multiple: Option<f64>) -> Result<(), String> {
+    if let Some(multiple) = multiple {
+        check_multiple(schema, multiple)?;
+    }
+    let types = schema.get("type");
+    let has_type = |name: &str| match types {
+        Some(Value::Array(types)) => types.iter().any(|one| one == name),
+        Some(one) => one == name,
+        None => true,
+    };
+    if has_type("number") {
+        replace_exclusive(schema, multiple)?;
+    }
+    Ok(())
+}
+
+fn check_multiple(schema: &mut Object, multiple: f64) -> Result<(), String> {
+    if (multiple * HALVES).fract() != 0.0 {
+        return Err(format!(
+            "multipleOf {multiple} is not supported: it is not exact in binary, and readers of JSON would find that multiples \
+             such as {} are none; give a whole number, or one such as 0.5, 0.25 and 0.125",
+            3.0 * multiple
+        ));
+    }
+    // A validator divides beyond them with what is left of the digits.
+    if !schema.get("multipleOf").is_some_and(Value::is_u64) {
+        for (bound, exclusive, value) in [("minimum", "exclusiveMinimum", 1.0 - EXACT), ("maximum", "exclusiveMaximum", EXACT - 1.0)] {
+            if !schema.contains_key(bound) && !schema.contains_key(exclusive) {
+                schema.insert(bound.to_string(), json!(value));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// With so many decimals and no more, a number above 0 is one of at least 0.000001, also in binary.
+fn replace_exclusive(schema: &mut Object, multiple: Option<f64>) -> Result<(), String> {
+    let bound_of = |name: &str| schema.get(name).and_then(Value::as_f64);
+    let (low, high) = (bound_of("exclusiveMinimum"), bound_of("exclusiveMaximum"));
+    let bounds: Vec<f64> = low.into_iter().chain(high).collect();
+    let Some(widest) = bounds.iter().map(|bound| bound.abs()).reduce(f64::max) else { return Ok(()) };
+    let most = DECIMALS_MAX.min(DIGITS_EXACT.saturating_sub(format!("{:.0}", widest.trunc()).len()));
+    let needed = bounds.iter().copied().chain(multiple).map(decimals).max().unwrap_or(0);
+    if needed > most || (most == 0 && multiple.is_none()) {
+        return Err(format!(
+            "an exclusive bound of {widest} needs more digits than numbers have in binary; use minimum and maximum, or type integer"
+        ));
+    }
+    let decimals = if multiple.is_some() { needed } else { most };
+    if let Some(low) = low {
+        let next = moved(low, decimals, 1);
+        let least = schema.get("minimum").and_then(Value::as_f64).map_or(next, |minimum| minimum.max(next));
+        schema.remove("exclusiveMinimum");
+        schema.insert("minimum".to_string(), json!(least));
+    }
+    if let Some(high) = high {
+        let next = moved(high, decimals, -1);
+        let most = schema.get("maximum").and_then(Value::as_f64).map_or(next, |maximum| maximum.min(next));
+        schema.remove("exclusiveMaximum");
+        schema.insert("maximum".to_string(), json!(most));
+    }
+    if multiple.is_none() {
+        schema.insert("multipleOf".to_string(), json!(moved(0.0, decimals, 1)));
+    }
+    Ok(())
+}
+
+pub fn decimals(number: f64) -> usize {
+    number.to_string().split_once('.').map_or(0, |(_, fraction)| fraction.len())
+}
+
+/// `number` and so many units of its last decimal, read from their digits.
+fn moved(number: f64, decimals: usize, units: i64) -> f64 {
+    let scaled = (number * 10_f64.powi(decimals as i32)).round() as i64 + units;
+    format!("{scaled}e-{decimals}").parse().unwrap_or(number)
+}
