@@ -77,7 +77,7 @@ Read choices_of(std::string place, const Json& value) {
 // Whether Lark's grammar has "::=" outside of its texts, regular expressions and comments.
 bool has_gbnf_rule(std::string_view grammar) {
     const auto skip_to = [&](char end, std::size_t from) {
-        while (from < grammar.size() && grammar[from] != end) from += grammar[from] == '\\' && end != '\n' ? 2 : 1;
+        while (from < grammar.size() && grammar[from] != end) from += grammar[from] == '\\' && end != '\n' ? 2U : 1U;
         return from;
     };
     for (std::size_t at = 0; at < grammar.size(); ++at) {

@@ -381,11 +381,16 @@ TEST_P(SampleTest, LogProbabilitiesAreThoseOfTheModelBeforeAnyPenalty) {
     const std::vector<TokenId> targets{44, 0, 2};
     std::vector<float> logits = random_logits(3000, 2.0);
     logits[77] = logits[1234] = 9.5F;  // equal: the lower id comes first
-    const SampleRow row{.temperature = 0.5F, .banned = banned, .seed = 4, .want_logprob = true, .top_logprobs = 20, .targets = targets};
+    // A structure lets every third token through.
+    std::vector<std::uint32_t> allowed(94);
+    for (std::size_t token = 0; token < logits.size(); token += 3) allowed[token / 32] |= 1U << (token % 32);
+    const SampleRow row{
+        .temperature = 0.5F, .banned = banned, .allowed = allowed, .seed = 4, .want_logprob = true, .top_logprobs = 20, .targets = targets};
     const std::vector<double> want = reference::log_softmax(doubles(logits));
     const auto close = tolerance("logprob", weights()) * 10.0;
 
     const SampleResult result = sample(logits, {row})[0];
+    EXPECT_EQ(result.token % 3, 0);
     EXPECT_NEAR(static_cast<double>(result.logprob), want[static_cast<std::size_t>(result.token)], close);
     ASSERT_EQ(result.targets.size(), 3U);
     for (std::size_t i = 0; i < 3; ++i)
