@@ -125,11 +125,11 @@ TEST(ModelReport, SaysInWhichFormatCodesAreAndWhatTheyTake) {
     const GoldenWithTokenizer golden("quantized/gptq");
     const ModelCheck check = check_model(golden.settings);
     EXPECT_TRUE(check.problems.empty());
-    // 14 modules: 28,032 weights of half a byte, and for each output of each group of 16 inputs a scale and a zero point.
-    EXPECT_EQ(check.model.coded_parameters, 36096);
-    EXPECT_EQ(check.model.coded_bytes, std::size_t{36096 / 2 + 36096 / 16 * 5});
+    // 14 modules: 36,864 weights of half a byte, and for each output of each group of 16 inputs a scale and a zero point.
+    EXPECT_EQ(check.model.coded_parameters, 36'864);
+    EXPECT_EQ(check.model.coded_bytes, std::size_t{36'864 / 2 + 36'864 / 16 * 5});
     EXPECT_THAT(show(check),
-                testing::HasSubstr("GPTQ, 4 bits, groups of 16: 36,096 parameters in 29 KiB of codes and scales; the rest in"));
+                testing::HasSubstr("GPTQ, 4 bits, groups of 16: 36,864 parameters in 29 KiB of codes and scales; the rest in"));
     const schema::Json json = json_of(check);
     EXPECT_EQ(*json.find("quantization")->as_string(), "GPTQ, 4 bits, groups of 16");
     EXPECT_EQ(json.find("coded_parameters")->as_integer(), check.model.coded_parameters);
