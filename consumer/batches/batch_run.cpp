@@ -261,9 +261,11 @@ std::optional<schema::BatchError> BatchRun::fault_of(std::string_view line, std:
     }
     const Json* body = object->find("body");
     if (body == nullptr || !body->is_object()) return error_of(missing_field, "'body' has to be an object", "body");
-    const std::string model = text_in(*body, "model");
-    if (!schema::allows_model({.models = batch_.models}, model, options_.base_name))
-        return denied(fmt::format("the API key may not use the model '{}'", schema::shortened(model)), "body.model");
+    const Json* model = body->find("model");
+    const std::string* name = model == nullptr ? nullptr : model->as_string();
+    // A line that names no model fails alone, as one of which another field is wrong.
+    if (name != nullptr && !schema::allows_model({.models = batch_.models}, *name, options_.base_name))
+        return denied(fmt::format("the API key may not use the model '{}'", schema::shortened(*name)), "body.model");
     if (schema::goes_first(*body) && !batch_.key.empty()) return denied(std::string(schema::goes_first_refusal), "body.priority");
     return std::nullopt;
 }

@@ -16,7 +16,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds short_turn{2};  // while jobs wait for the commit of their start
+constexpr milliseconds short_turn{5};  // while jobs wait for the commit of their start
+constexpr milliseconds call_turn{1};   // while calls do, whose commit comes at once
 constexpr milliseconds commit_patience{1'000};
 constexpr std::chrono::seconds hold_log_interval{30};
 constexpr std::chrono::seconds unreadable_log_interval{60};
@@ -146,7 +147,7 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         read(options_.topics.jobs(), max, deliveries);
         const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
         if (!deliveries.empty() || left <= milliseconds(0)) break;
-        wait = std::min(left, careful_.waiting() > 0 ? short_turn : poll_turn);
+        wait = std::min(left, turn());
     }
     const auto is_held = [](const auto& one) { return one.second.held.has_value(); };
     counters_.held = static_cast<std::uint64_t>(std::ranges::count_if(readings_, is_held));
@@ -435,6 +436,15 @@ void KafkaSource::publish_unreadable() {
 std::vector<UnreadableRecord> KafkaSource::unreadable() const {
     const std::scoped_lock lock(unreadable_mutex_);
     return unreadable_;
+}
+
+milliseconds KafkaSource::turn() const {
+    switch (held_back()) {
+        case HeldBack::none: return poll_turn;
+        case HeldBack::jobs: return short_turn;
+        case HeldBack::calls: return call_turn;
+    }
+    CHECK(false, "jobs are held back or not");
 }
 
 JobSource::HeldBack KafkaSource::held_back() const {

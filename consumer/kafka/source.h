@@ -111,6 +111,8 @@ private:
     std::optional<Epoch> epoch_of(const Key& key) const;
     void check(rd_kafka_error_t* error, const char* what) const;
     bool may_deliver(const schema::Source& source) const;
+    // The longest wait of a poll before it looks again.
+    std::chrono::milliseconds turn() const;
 
     const Options options_;
     OffsetTracker& tracker_;

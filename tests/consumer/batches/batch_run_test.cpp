@@ -266,6 +266,10 @@ TEST(BatchRun, LinesMayNotDoWhatTheirKeyMayNot) {
     alone.create(wanted);
     ASSERT_TRUE(alone.own());
     EXPECT_EQ(alone.state(), "completed") << "without keys there are no others";
+    BatchRig nameless;
+    nameless.create(line("a", R"("prompt":"x")") + "\n", std::nullopt);
+    ASSERT_TRUE(nameless.own());
+    EXPECT_EQ(nameless.state(), "completed") << "a line without a model fails alone";
 }
 
 TEST(BatchRun, AWrongLineFailsTheBatchBeforeAnyIsSent) {
