@@ -87,6 +87,12 @@ struct Metric {
     const char* watch = "";  // sentences for docs/metrics.md: what a value means for whoever operates the worker
 };
 
+// A count or size as the value of a row.
+template <typename T>
+double as_number(const T& value) {
+    return static_cast<double>(value);
+}
+
 struct MetricGroup {
     const char* title;
     std::span<const Metric> rows;

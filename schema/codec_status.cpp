@@ -125,8 +125,7 @@ std::optional<std::string> adapter_name_error(std::string_view name) {
     if (!name.empty() && name.size() <= name_bytes_max && plain && !is_reserved && is_valid_utf8(name)) return std::nullopt;
     return fmt::format(
         "'{}' cannot be an adapter's name: allowed are 1 to {} bytes of UTF-8 without '@', '#', '/' and control characters, and neither "
-        "'base' nor "
-        "'*'",
+        "'base' nor '*'",
         repair_utf8(name.substr(0, name_bytes_max)), name_bytes_max);
 }
 

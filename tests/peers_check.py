@@ -239,11 +239,26 @@ class Drivers(unittest.TestCase):
         self.assertIsNotNone(driver.process.wait(60))
 
 
-class Program(unittest.TestCase):
+class MeasuresLorry:
+    """What all scripts do that need the program. script: its name in ops."""
+
+    script = ""
+
+    def bench(self, *arguments):
+        return subprocess.run([str(ROOT / "ops" / self.script), *arguments], capture_output=True, text=True, timeout=300)
+
+    def test_without_lorry_it_says_how_to_get_it(self):
+        done = self.bench("--lorry", "/nowhere/lorry")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ops/build", done.stderr)
+
+
+class Program(MeasuresLorry, unittest.TestCase):
+    script = "bench-peers"
+
     def bench(self, *arguments):
         with tempfile.TemporaryDirectory() as folder:
-            command = [str(ROOT / "ops" / "bench-peers"), "--dir", folder, *arguments]
-            return subprocess.run(command, capture_output=True, text=True, timeout=300)
+            return super().bench("--dir", folder, *arguments)
 
     def test_wrong_calls_are_refused_and_say_what_there_is(self):
         for arguments, word in ((["--works", "W1,W9"], "W9"), (["--peers", "nobody"], "openvino"), (["--shape", "X"], "S, G, T"),
@@ -252,11 +267,6 @@ class Program(unittest.TestCase):
             done = self.bench(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(word, done.stderr)
-
-    def test_without_lorry_it_says_how_to_get_it(self):
-        done = self.bench("--lorry", "/nowhere/lorry")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("ops/build", done.stderr)
 
     def test_all_works_and_peers_are_listed(self):
         listed = self.bench("--list").stdout
@@ -314,9 +324,8 @@ class Races(unittest.TestCase):
             self.assertTrue(self.make_race(Path(folder), "T").has_works(ENGINES["vllm-guidance"]))
 
 
-class Startup(unittest.TestCase):
-    def bench(self, *arguments):
-        return subprocess.run([str(ROOT / "ops" / "bench-startup"), *arguments], capture_output=True, text=True, timeout=300)
+class Startup(MeasuresLorry, unittest.TestCase):
+    script = "bench-startup"
 
     def test_wrong_calls_are_refused(self):
         for arguments in (["--adapters", "1"], ["--rounds", "0"]):
@@ -324,26 +333,15 @@ class Startup(unittest.TestCase):
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn("at least two adapters", done.stderr)
 
-    def test_without_lorry_it_says_how_to_get_it(self):
-        done = self.bench("--lorry", "/nowhere/lorry")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("ops/build", done.stderr)
 
-
-class Calls(unittest.TestCase):
-    def bench(self, *arguments):
-        return subprocess.run([str(ROOT / "ops" / "bench-serve"), *arguments], capture_output=True, text=True, timeout=300)
+class Calls(MeasuresLorry, unittest.TestCase):
+    script = "bench-serve"
 
     def test_wrong_calls_are_refused(self):
         for arguments in (["--connections", "1,none"], ["--connections", "0"], ["--seconds", "0"]):
             done = self.bench(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn("is no number from 1", done.stderr)
-
-    def test_without_lorry_it_says_how_to_get_it(self):
-        done = self.bench("--lorry", "/nowhere/lorry")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("ops/build", done.stderr)
 
 
 if __name__ == "__main__":

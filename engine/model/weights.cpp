@@ -316,16 +316,16 @@ void split_alternating(Tensor tensor, const std::string& list, std::string_view 
     out.push_back(std::move(tensor));
 }
 
-// Of other families: LIST.gate_up_proj [experts, 2 · out, in] and LIST.down_proj, and their scales by blocks.
+// Of other families: experts.gate_up_proj [experts, 2 · out, in] and experts.down_proj, and their scales by blocks.
 struct FusedTensor {
-    const char* rest;
+    std::string_view rest;  // after the layer
     bool is_gate_up;
     bool are_scales;
     const char* name;  // of an expert's
 };
 constexpr std::array fused_tensors = {
-    FusedTensor{"gate_up_proj", true, false, "weight"}, FusedTensor{"gate_up_proj_scale_inv", true, true, fused_scales_end},
-    FusedTensor{"down_proj", false, false, "weight"}, FusedTensor{"down_proj_scale_inv", false, true, "weight_scale_inv"}};
+    FusedTensor{"experts.gate_up_proj", true, false, "weight"}, FusedTensor{"experts.gate_up_proj_scale_inv", true, true, fused_scales_end},
+    FusedTensor{"experts.down_proj", false, false, "weight"}, FusedTensor{"experts.down_proj_scale_inv", false, true, "weight_scale_inv"}};
 
 }  // namespace
 
@@ -341,8 +341,7 @@ void split_experts(std::vector<Tensor>& tensors, const ExpertNames& names) {
             continue;
         }
         if (rest == "gate.weight") tensor.name = fmt::format("{}{}.weight", start, names.router);
-        const auto* const found =
-            std::ranges::find_if(fused_tensors, [&](const FusedTensor& one) { return rest == fmt::format("experts.{}", one.rest); });
+        const auto* const found = std::ranges::find(fused_tensors, rest, &FusedTensor::rest);
         if (found == fused_tensors.end() || tensor.shape.size() != 3 || tensor.begin == tensor.end || tensor.shape[0] > experts_max ||
             (found->is_gate_up && !found->are_scales && tensor.shape[1] % 2 != 0)) {
             out.push_back(std::move(tensor));
