@@ -9,7 +9,7 @@ namespace {
 using std::chrono::duration_cast;
 using Duration = std::chrono::steady_clock::duration;
 
-class Clock {
+class MadeUpClock {
 public:
     void step(StepCost& cost, std::int64_t rows, double seconds, bool decodes = true) {
         cost.launched({.rows = rows, .decodes = decodes, .begun = now_});
@@ -35,7 +35,7 @@ private:
 
 TEST(StepCost, IsTheShareOfAStepThatItsRowsTake) {
     StepCost cost;
-    Clock clock;
+    MadeUpClock clock;
     for (int i = 0; i < 40; ++i) {
         for (const std::int64_t rows : {1, 3, 8, 40}) clock.step(cost, rows, 0.010 + 0.001 * static_cast<double>(rows));
     }
@@ -47,7 +47,7 @@ TEST(StepCost, IsTheShareOfAStepThatItsRowsTake) {
 TEST(StepCost, IsNothingWhereRowsCostNothingAndAllWhereOnlyRowsCost) {
     StepCost free;
     StepCost dear;
-    Clock clock;
+    MadeUpClock clock;
     for (const std::int64_t rows : {1, 2, 30}) {
         clock.step(free, rows, 0.010);
         clock.step(dear, rows, 0.001 * static_cast<double>(rows));
@@ -59,7 +59,7 @@ TEST(StepCost, IsNothingWhereRowsCostNothingAndAllWhereOnlyRowsCost) {
 TEST(StepCost, AssumesAPriceUntilStepsDiffer) {
     StepCost cost;
     EXPECT_NEAR(cost.chance_least(16), 0.5, 1e-6);
-    Clock clock;
+    MadeUpClock clock;
     for (int i = 0; i < 10; ++i) clock.step(cost, 16, 0.010);
     EXPECT_NEAR(cost.chance_least(16), 0.5, 1e-6);
 }
@@ -67,7 +67,7 @@ TEST(StepCost, AssumesAPriceUntilStepsDiffer) {
 // Drafts under a grammar were made where their masks took longer than the tokens that they saved.
 TEST(StepCost, CountsWhatAGuessTakesBesidesItsRow) {
     StepCost cost;
-    Clock clock;
+    MadeUpClock clock;
     for (int i = 0; i < 40; ++i) {
         for (const std::int64_t rows : {1, 3, 8, 40}) clock.step(cost, rows, 0.010 + 0.001 * static_cast<double>(rows));
     }
@@ -82,7 +82,7 @@ TEST(StepCost, CountsWhatAGuessTakesBesidesItsRow) {
 
 TEST(StepCost, DoesNotCountPromptsWaitsAndStepsThatOthersHeldUp) {
     StepCost cost;
-    Clock clock;
+    MadeUpClock clock;
     for (int i = 0; i < 40; ++i) {
         clock.step(cost, 1, 0.011);
         clock.step(cost, 400, 0.005, false);
