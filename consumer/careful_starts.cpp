@@ -60,8 +60,9 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out, Clock::t
 bool CarefulStarts::may_start(const schema::Source& source, Epoch epoch, std::size_t at_once) {
     if (tracker_.is_started(source, epoch)) return tracker_.start_is_committed(source, epoch);
     // Without room, be it in the metadata, it is tried again when other jobs have finished.
-    if (tracker_.started() < at_once && tracker_.start(source, epoch)) return false;
-    if (tracker_.started() > 0 || tracker_.incomplete() > waiting() + tracker_.waiting()) return false;
+    const std::size_t started = tracker_.started(source.topic);
+    if (started < at_once && tracker_.start(source, epoch)) return false;
+    if (started > 0 || tracker_.incomplete() > waiting() + tracker_.waiting()) return false;
     log_warning("{} [{}] offset {}: starts without being listed, because the commit metadata is full and nothing else runs", source.topic,
                 source.partition, source.offset);
     return true;

@@ -28,7 +28,9 @@ public:
         // Careful starts per partition; 0: all jobs start at once. At least as many as an engine runs at once. A worker's window may hold
         // more: jobs that wait in it are harmless, and each death brings a job that kills workers closer to the first unfinished ones.
         std::size_t jobs = 512;
-        std::size_t at_once = 64;  // started and not finished: these become the suspects if the worker dies
+        // Of one topic, started and not finished: these become the suspects if the worker dies. Topics do not share places: calls would
+        // wait behind all jobs that a new worker takes from a long backlog.
+        std::size_t at_once = 64;
         std::size_t suspects_at_once = 8;
         std::chrono::milliseconds quiet_max{60'000};  // how long a group of suspects waits for others to end, and then others for the group
     };
@@ -53,8 +55,15 @@ public:
     bool has_waiting(IsOfKind is_of_kind) const {
         return std::ranges::any_of(starting_, [&](const Delivery& delivery) { return is_of_kind(delivery.record.source); });
     }
-    // No more jobs should be polled for now.
-    bool is_full() const { return options_.jobs > 0 && waiting() >= options_.jobs; }
+    // No more jobs of this topic should be polled for now.
+    bool is_full(const std::string& topic) const {
+        const auto is_of = [&](const Delivery& delivery) { return delivery.record.source.topic == topic; };
+        // The sum alone answers nearly always.
+        if (options_.jobs == 0 || waiting() < options_.jobs) return false;
+        return static_cast<std::size_t>(std::ranges::count_if(starting_, is_of) + std::ranges::count_if(suspects_, [&](const auto& one) {
+                                            return is_of(one.second);
+                                        })) >= options_.jobs;
+    }
 
 private:
     // While suspects wait or run, nothing else is delivered.

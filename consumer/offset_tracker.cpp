@@ -206,10 +206,12 @@ bool OffsetTracker::is_started(const schema::Source& source, Epoch epoch) const 
     return partition != nullptr && partition->epoch == epoch && partition->started.contains(source.offset);
 }
 
-std::size_t OffsetTracker::started() const {
+std::size_t OffsetTracker::started(const std::string& topic) const {
     const std::scoped_lock lock(mutex_);
     std::size_t count = 0;
-    for (const auto& [key, partition] : partitions_) count += partition.started.size();
+    for (const auto& [key, partition] : partitions_) {
+        if (key.first == topic) count += partition.started.size();
+    }
     return count;
 }
 

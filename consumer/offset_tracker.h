@@ -77,8 +77,8 @@ public:
 
     // Starts of a polled job so far, including those under earlier owners.
     std::uint32_t starts(const schema::Source& source) const;
-    // Polled, not finished, and started by this member, over all partitions.
-    std::size_t started() const;
+    // Polled, not finished, and started by this member, over all partitions of a topic.
+    std::size_t started(const std::string& topic) const;
     // Polled, not finished, and waiting, over all partitions.
     std::size_t waiting() const;
     // True once a commit that lists all starts of this job so far has succeeded.

@@ -376,7 +376,7 @@ std::optional<std::int64_t> KafkaSource::read_one(const Key& key, Reading& readi
         deliver(std::move(record), reading, deliveries);
         return bytes;
     }
-    if (!careful_.is_full() && reading.hold_log.is_due()) {
+    if (!careful_.is_full(key.first) && reading.hold_log.is_due()) {
         log_warning("{} [{}]: too many jobs are finished above the one at offset {}: reading waits at offset {} until it ends", key.first,
                     key.second, tracker_.finished_below(key.first, key.second).value_or(0), reading.held->source.offset);
     }
@@ -452,7 +452,9 @@ JobSource::HeldBack KafkaSource::held_back() const {
     return careful_.has_waiting([this](const schema::Source& source) { return is_call(source); }) ? HeldBack::calls : HeldBack::jobs;
 }
 
-bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.has_room_for(source); }
+bool KafkaSource::may_deliver(const schema::Source& source) const {
+    return !careful_.is_full(source.topic) && tracker_.has_room_for(source);
+}
 
 void KafkaSource::deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries) {
     const bool fresh = tracker_.polled(record.source);

@@ -52,10 +52,10 @@ TEST_F(CarefulStartsTest, TheFirstJobsStartOnceACommitListsThemAndTheOthersAtOnc
     Owner owner(committed, 2);
     owner.poll(0);
     owner.poll(1);
-    EXPECT_TRUE(owner.careful.is_full());
+    EXPECT_TRUE(owner.careful.is_full(jobs_topic));
     owner.poll(2);
     EXPECT_THAT(owner.delivered(), ElementsAre(2)) << "not one of the first two";
-    EXPECT_EQ(owner.tracker.started(), 2U);
+    EXPECT_EQ(owner.tracker.started(jobs_topic), 2U);
     commit(owner);
     EXPECT_THAT(owner.delivered(), ElementsAre(0, 1));
     EXPECT_EQ(owner.careful.waiting(), 0U);
@@ -244,6 +244,28 @@ TEST_F(CarefulStartsTest, ForgetsWhatWaitsWhenThePartitionGoes) {
     EXPECT_EQ(owner.careful.waiting(), 0U);
 }
 
+// Pins: while 100,000 jobs waited, the first calls of a new worker shared the places of starts with them and took half a second each.
+TEST_F(CarefulStartsTest, JobsTakeNoPlacesFromCalls) {
+    Owner owner(committed, 3);
+    const std::string calls_topic = "lorry.calls";
+    const Epoch calls_epoch = owner.tracker.assign(calls_topic, 0, {});
+    owner.careful.assigned(calls_topic, 0);
+    for (std::int64_t offset = 0; offset < 3; ++offset) owner.poll(offset);
+    EXPECT_TRUE(owner.careful.is_full(jobs_topic));
+    EXPECT_FALSE(owner.careful.is_full(calls_topic));
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    const auto call = [&](std::int64_t offset) { return schema::Source{calls_topic, 0, offset}; };
+    for (std::int64_t offset = 0; offset < 2; ++offset) {
+        ASSERT_TRUE(owner.tracker.polled(call(offset)));
+        owner.careful.take({.record = {.source = call(offset)}, .epoch = calls_epoch, .refusal = std::nullopt}, owner.out, owner.now);
+    }
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    EXPECT_EQ(owner.tracker.started(jobs_topic), 3U) << "all places of jobs";
+    EXPECT_EQ(owner.tracker.started(calls_topic), 2U);
+    owner.tracker.committed(owner.tracker.snapshot(true));
+    EXPECT_EQ(owner.delivered().size(), 5U);
+}
+
 // Pins: 640 jobs whose adapters nobody registered took the places of everyone's starts for as long as they waited.
 TEST_F(CarefulStartsTest, JobsThatWaitHoldNoPlaceAndAreListedAgainWhenTheyGoOn) {
     Owner owner(committed, 8);
@@ -253,7 +275,7 @@ TEST_F(CarefulStartsTest, JobsThatWaitHoldNoPlaceAndAreListedAgainWhenTheyGoOn) 
     commit(owner);
     EXPECT_THAT(owner.delivered(), ElementsAre(0, 1, 2));
     for (const std::int64_t offset : {0, 1, 2}) owner.careful.waits(at(offset), owner.epoch);
-    EXPECT_EQ(owner.tracker.started(), 0U);
+    EXPECT_EQ(owner.tracker.started(jobs_topic), 0U);
     EXPECT_THAT(owner.delivered(), IsEmpty());
     commit(owner);
     EXPECT_THAT(owner.delivered(), ElementsAre(3, 4, 5));

@@ -12,6 +12,7 @@
 #include "consumer/pipeline.h"
 #include "ops/event_log.h"
 #include "ops/metrics.h"
+#include "ops/settings.h"
 #include "ops/signals.h"
 #include "ops/worker/worker_observer.h"
 #include "tests/faults/bench.h"
@@ -63,7 +64,10 @@ public:
     std::int32_t rope_row(std::int64_t position, std::optional<std::int64_t>) override { return static_cast<std::int32_t>(position); }
     kernels::Matrix forward(const engine::ForwardArgs& args, kernels::KvCache&) override {
         if (step_.count() > 0) std::this_thread::sleep_for(step_);
-        return {.data = logits_.data(), .rows = static_cast<std::int64_t>(args.step.sample_rows.size()), .columns = config_.vocabulary};
+        return {.data = logits_.data(),
+                .rows = static_cast<std::int64_t>(args.step.sample_rows.size()),
+                .columns = config_.vocabulary,
+                .stride = config_.vocabulary};
     }
 
 private:
@@ -155,7 +159,11 @@ BenchMeasures run_bench_worker(const consumer::KafkaConfig& kafka, const BenchWo
                                  .engine = engine,
                                  .reply = reply,
                                  .observer = observer},
-                                {.worker = "bench", .in_flight_max = work.in_flight, .commit_interval = work.commit_interval, .parse = {}});
+                                {.worker = "bench",
+                                 .in_flight_max = work.in_flight,
+                                 .calls_in_flight_max = static_cast<std::size_t>(ops::Settings().in_flight_calls),
+                                 .commit_interval = work.commit_interval,
+                                 .parse = {}});
     running = &pipeline;
     {
         const ops::SignalWatcher::Armed armed(signals, stop);
