@@ -247,9 +247,11 @@ void Pipeline::State::publish_loop() {
         // Small jobs fill the window long before the interval ends.
         const bool window_fills = publisher.uncommitted() * 4 >= options.in_flight_max;
         const bool all_done = publisher.uncommitted() > 0 && nothing_runs();
-        if (Clock::now() >= next_commit || window_fills || all_done || publisher.calls_wait() || at_end) {
+        if (Clock::now() >= next_commit || window_fills || all_done || at_end) {
             publisher.commit();
             next_commit = Clock::now() + options.commit_interval;
+        } else if (publisher.calls_wait()) {
+            publisher.commit_calls();
         }
         set_publishing_since(std::nullopt);
         if (at_end) return;

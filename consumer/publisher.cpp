@@ -56,6 +56,23 @@ void Publisher::commit() {
     for (const auto& [source, epoch] : uncommitted_) jobs_in_flight_.remove(source, epoch);
     uncommitted_.clear();
     calls_wait_ = false;
+    observe_commit(outcomes, begin);
+}
+
+void Publisher::commit_calls() {
+    const Clock::time_point begin = Clock::now();
+    const std::size_t outcomes = sink_.commit_calls();
+    std::erase_if(uncommitted_, [&](const auto& one) {
+        const auto& [source, epoch] = one;
+        if (!jobs_in_flight_.is_call(source, epoch)) return false;
+        jobs_in_flight_.remove(source, epoch);
+        return true;
+    });
+    calls_wait_ = false;
+    observe_commit(outcomes, begin);
+}
+
+void Publisher::observe_commit(std::size_t outcomes, Clock::time_point begin) {
     if (outcomes > 0) observer_.on_committed(outcomes, std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin));
 }
 

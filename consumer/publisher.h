@@ -23,6 +23,8 @@ public:
     void take(Publication publication);
     // Commits what was taken since the last commit; those jobs are no longer in flight.
     void commit();
+    // The same for calls, whose results do not wait for a commit of all.
+    void commit_calls();
     std::size_t uncommitted() const { return uncommitted_.size(); }
     // Whether calls wait for a commit, of their results or of their starts.
     bool calls_wait() const { return calls_wait_; }
@@ -41,6 +43,8 @@ private:
     // Of the outputs of a stream, when its last chunk was sent; 0: nothing was.
     std::int64_t tokens_sent(JobKey job) const;
     void observe(const JobEnded& ended, const schema::Completion& completion);
+    // outcomes: what a commit that began then returned.
+    void observe_commit(std::size_t outcomes, Clock::time_point begin);
 
     CompletionSink& sink_;
     const ReplyContext& reply_;

@@ -100,6 +100,8 @@ public:
     // Makes everything taken so far durable and marks its sources as finished; returns the number of outcomes. Throws when the world is
     // bad.
     virtual std::size_t commit() = 0;
+    // The same for the outcomes of calls (JobSource::is_call), for which somebody waits. Others may be left for the next commit().
+    virtual std::size_t commit_calls() { return commit(); }
 };
 
 // An adapter's own classification head.

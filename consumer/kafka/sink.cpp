@@ -156,23 +156,43 @@ std::size_t KafkaSink::commit() {
     return std::exchange(uncounted_, 0);
 }
 
-void KafkaSink::commit_outbox() {
+std::size_t KafkaSink::commit_calls() {
+    std::vector<OutboxEntry> calls;
+    std::vector<OutboxEntry> others;
+    for (OutboxEntry& entry : take_outbox()) {
+        if (entry.source.topic == options_.topics.calls())
+            calls.push_back(std::move(entry));
+        else
+            others.push_back(std::move(entry));
+    }
+    commit(std::move(calls));
+    for (OutboxEntry& entry : others) put(std::move(entry));
+    return std::exchange(uncounted_, 0);
+}
+
+void KafkaSink::commit_outbox() { commit(take_outbox()); }
+
+std::vector<OutboxEntry> KafkaSink::take_outbox() {
+    outbox_bytes_ = 0;
+    return std::exchange(outbox_, {});
+}
+
+void KafkaSink::commit(std::vector<OutboxEntry> entries) {
     producer_.wait_all("publishing chunks and statuses");
-    for (OutboxEntry& entry : outbox_) {
+    for (OutboxEntry& entry : entries) {
         if (broken_streams_.empty() || !entry.completion) continue;
         if (broken_streams_.erase({entry.completion->run.job_id, entry.completion->run.attempt}) == 0) continue;
         turn_into_error(entry, schema::ErrorCode::chunk_too_large,
                         "a chunk of the streamed answer was refused by the broker; ask without stream");
     }
-    std::size_t entries = outbox_.size();
-    for (;;) {
-        outbox_bytes_ = 0;
-        auto rejected = committer_->commit(std::exchange(outbox_, {}));
+    const std::size_t count = entries.size();
+    do {
+        auto rejected = committer_->commit(std::move(entries));
         for (RejectedEntry& one : rejected) put_back(std::move(one));
-        if (outbox_.empty()) break;
-    }
-    if (entries > 0) ++counters_.commits;
-    uncounted_ += entries;
+        entries = take_outbox();
+    } while (!entries.empty());
+    if (count > 0) ++counters_.commits;
+    uncounted_ += count;
     counters_.outbox_records = 0;
     counters_.outbox_bytes = 0;
 }

@@ -46,6 +46,8 @@ public:
     // For running jobs only; the terminal status is made from the completion and published with it.
     void publish(const schema::Status& status) override;
     std::size_t commit() override;
+    // Leaves the others: each partition of results and statuses that a transaction writes to makes it longer.
+    std::size_t commit_calls() override;
 
     // Any thread.
     SinkCounters counters() const { return counters_; }
@@ -65,6 +67,9 @@ private:
     // stream: the answer that is broken if this record is refused.
     void send_event(std::string_view topic, const std::string& job_id, std::optional<Attempt> stream, const std::string& value);
     void commit_outbox();
+    std::vector<OutboxEntry> take_outbox();
+    // Entries that were taken out of the outbox.
+    void commit(std::vector<OutboxEntry> entries);
 
     const Options options_;
     std::unique_ptr<Committer> committer_;

@@ -83,6 +83,28 @@ TEST(CallsInThePipeline, TheResultOfOneIsCommittedAtOnce) {
     EXPECT_EQ(committed_with_call, std::set<std::int64_t>{4}) << "the jobs beside it had not ended";
 }
 
+// Pins: each call's transaction had the results of all jobs that ended meanwhile, which made it longer by the partitions that they wrote to.
+TEST(CallsInThePipeline, ResultsOfJobsDoNotGoWithThem) {
+    CallsRig rig;
+    JobsInFlight in_flight(InFlightLimits::of(1'000, 1 << 20, rig.engine_options));
+    Publisher publisher(rig.sink, rig.reply, in_flight, rig.observer);
+    const std::vector<schema::Source> sources = {{"jobs", 0, 0}, {"calls", 0, 1}, {"jobs", 0, 2}};
+    for (const schema::Source& source : sources) {
+        in_flight.add({.source = source, .epoch = 1, .job_id = "id", .delivered = {}, .is_call = source.topic == "calls"});
+        publisher.take(Refused{.outcome = {.source = source, .epoch = 1, .record = schema::Completion()},
+                               .error = {.code = schema::ErrorCode::result_too_large, .param = {}, .message = {}}});
+    }
+    EXPECT_TRUE(publisher.calls_wait());
+    publisher.commit_calls();
+    EXPECT_FALSE(publisher.calls_wait());
+    EXPECT_EQ(rig.sink.times_committed, (std::map<std::int64_t, int>{{1, 1}}));
+    EXPECT_EQ(publisher.uncommitted(), 2U);
+    EXPECT_EQ(in_flight.total(), 2U);
+    publisher.commit();
+    EXPECT_EQ(rig.sink.times_committed, (std::map<std::int64_t, int>{{0, 1}, {1, 1}, {2, 1}}));
+    EXPECT_EQ(in_flight.total(), 0U);
+}
+
 // Pins: the first calls of a partition, whose starts are committed before they run, waited for the pace of commits.
 TEST(CallsInThePipeline, StartsOfThoseHeldBackAreCommittedAtOnce) {
     CallsRig rig;

@@ -72,6 +72,7 @@ public:
     void publish(const schema::Chunk& chunk) override { inner_.publish(chunk); }
     void publish(const schema::Status& status) override { inner_.publish(status); }
     std::size_t commit() override { return inner_.commit(); }
+    std::size_t commit_calls() override { return inner_.commit_calls(); }
 
 private:
     consumer::CompletionSink& inner_;

@@ -106,16 +106,24 @@ public:
     // Called before each commit, on the publisher's thread.
     std::function<void()> before_commit = nullptr;
     std::size_t commit() override {
+        return commit([](const consumer::Outcome&) { return true; });
+    }
+    std::size_t commit_calls() override {
+        return commit([](const consumer::Outcome& outcome) { return outcome.source.topic == "calls"; });
+    }
+    template <typename Choose>
+    std::size_t commit(const Choose& choose) {
         if (fails) throw std::runtime_error("the broker is gone");
         if (before_commit) before_commit();
         ++commits;
-        const std::size_t count = pending.size();
-        for (auto& outcome : pending) {
+        const auto chosen = std::ranges::stable_partition(pending, std::not_fn(choose));
+        const std::size_t count = chosen.size();
+        for (auto& outcome : chosen) {
             const std::int64_t offset = outcome.source.offset;
             ++times_committed[offset];
             committed.insert_or_assign(offset, std::move(outcome));
         }
-        pending.clear();
+        pending.erase(chosen.begin(), chosen.end());
         return count;
     }
 

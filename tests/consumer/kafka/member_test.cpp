@@ -99,6 +99,27 @@ TEST_F(KafkaMemberTest, AfterARestartOnlyUnfinishedJobsComeAgain) {
     close(again);
 }
 
+TEST_F(KafkaMemberTest, ACommitOfCallsLeavesTheResultsOfJobsForTheNext) {
+    submit_jobs(config, topics, 0, 3);
+    JobProducer calls(config, {.topic = topics.calls(), .spread = 16});
+    calls.submit(job_line(7), "base", 7);
+    calls.finish();
+    KafkaMember member(config, member_options("one"));
+    member.source().allow_calls(1);
+    const auto jobs = poll_jobs(member, handler, 4);
+    ASSERT_EQ(jobs.size(), 4U);
+    for (const Delivery& job : jobs) member.sink().publish(completed(job));
+    EXPECT_EQ(member.stats().sink.outbox_records, 4U);
+    EXPECT_EQ(member.sink().commit_calls(), 1U);
+    EXPECT_EQ(member.stats().sink.outbox_records, 3U);
+    const auto first = read_all(config, topics.results());
+    ASSERT_EQ(first.size(), 1U);
+    EXPECT_EQ(first.front().key, "job-7");
+    EXPECT_EQ(member.sink().commit(), 3U);
+    EXPECT_EQ(member.stats().sink.outbox_records, 0U);
+    EXPECT_EQ(read_all(config, topics.results()).size(), 4U);
+}
+
 TEST_F(KafkaMemberTest, NoJobIsLostWhilePartitionsMoveBetweenMembers) {
     submit_jobs(config, topics, 0, 100);
     std::map<std::string, int> finished;
