@@ -2,6 +2,7 @@
 // Made by ops/gateway; batches are carried out by consumer/batches. Pure functions, any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -43,6 +44,7 @@ Expected<FileRecord, std::string> parse_file(std::string_view value);
 
 enum class BatchState : std::uint8_t { validating, failed, in_progress, finalizing, completed, expired, cancelling, cancelled };
 std::string_view name_of(BatchState state);
+std::optional<BatchState> batch_state_named(std::string_view name);
 bool is_final(BatchState state);
 
 struct BatchError {
@@ -82,6 +84,20 @@ std::int64_t jobs_left(const BatchRecord& batch);
 std::string encode_batch(const BatchRecord& batch);  // the value of a record
 Json describe_batch(const BatchRecord& batch);       // OpenAI's object `batch`
 Expected<BatchRecord, std::string> parse_batch(std::string_view value);
+
+// A page of the files or batches of a tenant, in the order of their creation; those of one second in the order of their ids.
+struct ListQuery {
+    std::string tenant;
+    std::optional<std::string> after;         // the id that the page begins after
+    std::optional<FilePurpose> purpose = {};  // of files
+    std::size_t limit = 20;                   // at least 1
+    bool newest_first = true;
+};
+template <typename Record>
+struct Page {
+    std::vector<Record> records;
+    bool has_more = false;
+};
 
 // Metadata of OpenAI's objects. The limits are OpenAI's.
 inline constexpr std::size_t metadata_members_max = 16;

@@ -72,6 +72,10 @@ bool is_batch_id(std::string_view text) { return is_id(text, batch_prefix); }
 
 std::string_view name_of(FilePurpose purpose) { return purpose == FilePurpose::batch ? "batch" : "batch_output"; }
 std::string_view name_of(BatchState state) { return row_of(state).name; }
+std::optional<BatchState> batch_state_named(std::string_view name) {
+    const auto row = std::ranges::find(batch_states, name, &StateRow::name);
+    return row == batch_states.end() ? std::nullopt : std::optional(row->state);
+}
 bool is_final(BatchState state) { return row_of(state).is_final; }
 
 Json describe_file(const FileRecord& file) {
@@ -180,10 +184,9 @@ Expected<BatchRecord, std::string> parse_batch(std::string_view value) {
     const auto endpoint = endpoint_at(reader.required_text("endpoint"));
     if (!endpoint) reader.fail("field 'endpoint' is no url that this version knows");
     batch.endpoint = endpoint.value_or(Endpoint::chat_completions);
-    const std::string state = reader.required_text("status");
-    const auto row = std::ranges::find(batch_states, state, &StateRow::name);
-    if (row == batch_states.end()) return unexpected(std::string("field 'status' is no state that this version knows"));
-    batch.state = row->state;
+    const auto state = batch_state_named(reader.required_text("status"));
+    if (!state) return unexpected(std::string("field 'status' is no state that this version knows"));
+    batch.state = *state;
     for (const StateRow& each : batch_states) {
         const std::string key = fmt::format("{}_at", each.name);
         if (reader.has(key)) batch.since[each.state] = reader.count(key);

@@ -50,20 +50,6 @@ class Unavailable : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// A page of a list.
-struct ListQuery {
-    std::string tenant;
-    std::optional<std::string> after;                 // the id that the page begins after
-    std::optional<schema::FilePurpose> purpose = {};  // of files
-    std::size_t limit = 20;                           // at least 1
-    bool newest_first = true;
-};
-template <typename Record>
-struct Page {
-    std::vector<Record> records;
-    bool has_more = false;
-};
-
 // Any thread. What was written is found afterwards, by this and by all others. All throw Unavailable.
 class BatchBackend {
 public:
@@ -72,8 +58,8 @@ public:
     virtual std::optional<schema::FileRecord> find_file(const std::string& tenant, const std::string& id) = 0;
     virtual std::optional<schema::BatchRecord> find_batch(const std::string& tenant, const std::string& id) = 0;
     // nullopt: there is nothing of the id `after`.
-    virtual std::optional<Page<schema::FileRecord>> list_files(const ListQuery& query) = 0;
-    virtual std::optional<Page<schema::BatchRecord>> list_batches(const ListQuery& query) = 0;
+    virtual std::optional<schema::Page<schema::FileRecord>> list_files(const schema::ListQuery& query) = 0;
+    virtual std::optional<schema::Page<schema::BatchRecord>> list_batches(const schema::ListQuery& query) = 0;
     // False: there are too many files, or batches.
     virtual bool add_file(const schema::FileRecord& file) = 0;
     virtual bool add_batch(const schema::BatchRecord& batch) = 0;

@@ -60,7 +60,7 @@ constexpr std::array rows = {
                  "The API key has used up one of its limits, which the message names. Send the call again after the seconds that "
                  "`Retry-After` gives."},
     GatewayError{429, "too_many_objects", "rate_limit_error",
-                 "There are too many files, or too many batches (100,000). Delete files; batches are forgotten 30 days after their end."},
+                 "There are too many files, or too many batches (200,000). Delete files; batches are forgotten 30 days after their end."},
     GatewayError{431, "header_too_large", wrong, "The header has too many bytes. Send fewer or shorter fields."},
     GatewayError{500, "internal_error", failing, "The gateway could not make this answer. Its log says why."},
     GatewayError{501, "unsupported_encoding", wrong, "The body is sent in a transfer encoding other than `chunked`. Use `chunked`."},

@@ -36,8 +36,8 @@ struct ListRules {
 constexpr ListRules file_rules{1'000, 1'000, true, schema::is_file_id};
 constexpr ListRules batch_rules{20, 100, false, schema::is_batch_id};
 
-Expected<consumer::ListQuery, HttpAnswer> list_query_of(const Caller& caller, const Query& parameters, const ListRules& rules) {
-    consumer::ListQuery query{.tenant = caller.tenant, .after = std::nullopt, .limit = rules.limit_default};
+Expected<schema::ListQuery, HttpAnswer> list_query_of(const Caller& caller, const Query& parameters, const ListRules& rules) {
+    schema::ListQuery query{.tenant = caller.tenant, .after = std::nullopt, .limit = rules.limit_default};
     const auto refuse = [](const std::string& name, const std::string& value, const std::string& allowed) {
         return unexpected(
             answer_of(schema::invalid(name, fmt::format("'{}' is '{}'; allowed is {}", name, schema::shortened(value), allowed))));
@@ -66,7 +66,7 @@ Expected<consumer::ListQuery, HttpAnswer> list_query_of(const Caller& caller, co
 }
 
 template <typename Record, typename Describe>
-HttpAnswer list_answer(const std::optional<consumer::Page<Record>>& page, const Describe& describe) {
+HttpAnswer list_answer(const std::optional<schema::Page<Record>>& page, const Describe& describe) {
     if (!page) return answer_of(schema::invalid("after", "there is no object of the id that 'after' names"));
     Json data = Json::array({});
     for (const Record& record : page->records) data.push(describe(record));

@@ -79,7 +79,7 @@ void Callers::check() {
 }
 
 std::string Callers::describe() const {
-    std::string ways = show_count(static_cast<std::int64_t>(topic_.counters().known));
+    std::string ways = show_count(topic_.counters().known);
     if (verifier_) ways += fmt::format(", and tokens by {}", show_count(static_cast<std::int64_t>(verifier_->count())));
     if (proxy_) ways += ", and proxies";
     return ways;

@@ -13,7 +13,24 @@ namespace {
 
 constexpr int busy_timeout_ms = 10'000;
 
-const char* advice_for(int code) {
+// Rolled back in memory: nobody reads the file after a crash. What does not fit into the cache makes SQLite open the file now, so that a
+// machine that has no place for it is refused at the start.
+constexpr const char* prepare_temporary_file = R"(
+PRAGMA journal_mode = MEMORY;
+PRAGMA cache_size = 1;
+CREATE TABLE probe (bytes BLOB);
+INSERT INTO probe VALUES (zeroblob(1048576));
+DROP TABLE probe;
+PRAGMA cache_size = -8192;
+)";
+
+const char* advice_for_temporary(int code) {
+    if ((code & 0xff) == SQLITE_NOMEM) return "give this process more memory and start again; nothing is lost, the topics hold it";
+    return "see that the folder of temporary files (SQLITE_TMPDIR, TMPDIR, /var/tmp or /tmp) may be written and has space, and start "
+           "again; nothing is lost, the topics hold it";
+}
+
+const char* advice_for_ledger(int code) {
     switch (code & 0xff) {
         case SQLITE_FULL: return "free some space on its disk and start again; nothing is lost, the topics hold it";
         case SQLITE_IOERR: return "check its disk's space, quota and health and start again; nothing is lost, the topics hold it";
@@ -86,13 +103,22 @@ std::optional<std::int64_t> Query::optional_integer(int column) const {
 }
 
 Database::Database(std::filesystem::path file, Access access) : file_(std::move(file)) {
-    const int flags = access == Access::write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
+    open(file_.c_str(), access == Access::write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY);
+    sqlite3_busy_timeout(connection_.get(), busy_timeout_ms);
+}
+
+Database::Database(Place place) {
+    // An empty name is SQLite's for a file that it deletes as it opens it.
+    open(place == Place::memory ? ":memory:" : "", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+    if (place == Place::temporary_file) execute(prepare_temporary_file);
+}
+
+void Database::open(const char* name, int flags) {
     sqlite3* connection = nullptr;
-    const int code = sqlite3_open_v2(file_.c_str(), &connection, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr);
+    const int code = sqlite3_open_v2(name, &connection, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr);
     connection_.reset(connection);
-    if (connection == nullptr) throw std::runtime_error(fmt::format("{}: not enough memory to open it", file_.string()));
+    if (connection == nullptr) throw std::runtime_error(fmt::format("{}: not enough memory to open it", name));
     if (code != SQLITE_OK) fail("open");
-    sqlite3_busy_timeout(connection, busy_timeout_ms);
 }
 
 Query Database::query(const std::string& sql) {
@@ -120,8 +146,9 @@ std::int64_t Database::integer_pragma(const std::string& name) {
 
 void Database::fail(std::string_view doing) const {
     const int code = sqlite3_extended_errcode(connection_.get());
-    throw std::runtime_error(fmt::format("cannot {} the ledger {}: {} (SQLite {}); {}", doing, file_.string(),
-                                         repair_utf8(sqlite3_errmsg(connection_.get())), code, advice_for(code)));
+    const std::string name = file_.empty() ? "a temporary database" : "the ledger " + file_.string();
+    throw std::runtime_error(fmt::format("cannot {} {}: {} (SQLite {}); {}", doing, name, repair_utf8(sqlite3_errmsg(connection_.get())),
+                                         code, file_.empty() ? advice_for_temporary(code) : advice_for_ledger(code)));
 }
 
 void Database::Close::operator()(sqlite3* connection) const { sqlite3_close_v2(connection); }

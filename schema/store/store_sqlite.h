@@ -1,5 +1,5 @@
 // SQLite's C interface as values: a connection with its prepared statements, a running query, a transaction. Only store_sqlite.cpp includes
-// SQLite. Called by store.cpp, store_query.cpp and store_schema.cpp. One thread at a time.
+// SQLite. Called by what is in schema/store. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,16 @@ class Database {
 public:
     enum class Access : std::uint8_t { read, write };
 
-    // Write: creates the file when it is missing.
+    // The ledger's file. Write: creates it when it is missing.
     Database(std::filesystem::path file, Access access);
+
+    // Where a database is that belongs to this object alone, and of which nothing is left after it.
+    enum class Place : std::uint8_t {
+        memory,
+        // In a file without a name, in the folder of temporary files, behind a cache of 8 MiB.
+        temporary_file,
+    };
+    explicit Database(Place place);
 
     // Prepared once per text. One use of a text at a time.
     Query query(const std::string& sql);
@@ -57,8 +65,8 @@ public:
     void execute(const std::string& sql);
     std::int64_t integer_pragma(const std::string& name);
 
-    const std::filesystem::path& file() const { return file_; }
-    // Throws std::runtime_error that names the file and the operation, with SQLite's message and what to do.
+    const std::filesystem::path& file() const { return file_; }  // empty: it is this object's alone
+    // Throws std::runtime_error that names the database and the operation, with SQLite's message and what to do.
     [[noreturn]] void fail(std::string_view doing) const;
 
 private:
@@ -68,6 +76,8 @@ private:
     struct Finalize {
         void operator()(sqlite3_stmt* statement) const;
     };
+
+    void open(const char* name, int flags);
 
     std::filesystem::path file_;
     std::unique_ptr<sqlite3, Close> connection_;

@@ -105,10 +105,10 @@ public:
     std::optional<schema::BatchRecord> find_batch(const std::string& tenant, const std::string& id) override {
         return find(batches_, tenant, id);
     }
-    std::optional<consumer::Page<schema::FileRecord>> list_files(const consumer::ListQuery& query) override {
+    std::optional<schema::Page<schema::FileRecord>> list_files(const schema::ListQuery& query) override {
         return list(files_, query, [&](const schema::FileRecord& file) { return !query.purpose || file.purpose == *query.purpose; });
     }
-    std::optional<consumer::Page<schema::BatchRecord>> list_batches(const consumer::ListQuery& query) override {
+    std::optional<schema::Page<schema::BatchRecord>> list_batches(const schema::ListQuery& query) override {
         return list(batches_, query, [](const schema::BatchRecord&) { return true; });
     }
     bool add_file(const schema::FileRecord& file) override { return add(files_, file); }
@@ -167,7 +167,7 @@ private:
         return place == records.end() || place->tenant != tenant ? std::nullopt : std::optional(*place);
     }
     template <typename Record, typename Keep>
-    std::optional<consumer::Page<Record>> list(const std::vector<Record>& records, const consumer::ListQuery& query, const Keep& keep) {
+    std::optional<schema::Page<Record>> list(const std::vector<Record>& records, const schema::ListQuery& query, const Keep& keep) {
         check();
         const std::lock_guard lock(mutex_);
         std::vector<Record> sorted = records;
@@ -178,7 +178,7 @@ private:
             if (place == sorted.end()) return std::nullopt;
             sorted.erase(sorted.begin(), std::next(place));
         }
-        consumer::Page<Record> page{.records = std::move(sorted)};
+        schema::Page<Record> page{.records = std::move(sorted)};
         page.has_more = page.records.size() > query.limit;
         if (page.has_more) page.records.resize(query.limit);
         return page;

@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <map>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -15,10 +15,10 @@ namespace lorry::tests {
 
 class FakeKeys final : public consumer::KeyDirectory {
 public:
-    std::shared_ptr<const schema::KeyRecord> find(std::string_view id) const override {
+    std::optional<schema::KeyRecord> find(std::string_view id) const override {
         const std::lock_guard lock(mutex_);
         const auto place = keys_.find(std::string(id));
-        return place == keys_.end() ? nullptr : place->second;
+        return place == keys_.end() ? std::nullopt : std::optional(place->second);
     }
 
     bool is_current() const override { return current; }
@@ -33,14 +33,14 @@ public:
         record.id = id(n);
         record.hash = schema::sha256_of(text(n));
         const std::lock_guard lock(mutex_);
-        keys_[id(n)] = std::make_shared<const schema::KeyRecord>(std::move(record));
+        keys_[id(n)] = std::move(record);
     }
 
 private:
     static char digit(int n) { return static_cast<char>('0' + n); }
 
     mutable std::mutex mutex_;
-    std::map<std::string, std::shared_ptr<const schema::KeyRecord>> keys_;  // guarded by mutex_
+    std::map<std::string, schema::KeyRecord> keys_;  // guarded by mutex_
 };
 
 }  // namespace lorry::tests

@@ -260,17 +260,19 @@ void BatchOwner::State::take_up(std::int32_t number) {
 
 // Those of a partition that are not carried out and need not wait.
 std::vector<schema::BatchRecord> BatchOwner::State::free_batches(OwnedPartition& partition, std::int32_t number) const {
-    std::vector<schema::BatchRecord> open = topics.open_batches(number);
-    std::set<std::string> ids;
-    for (const schema::BatchRecord& batch : open) ids.insert(batch.id);
+    const std::vector<std::string> open = topics.open_ids(number);
+    const std::set<std::string> ids(open.begin(), open.end());
     std::erase_if(partition.ended, [&](const std::string& id) { return !ids.contains(id); });
     std::erase_if(partition.waiting, [&](const auto& each) { return !ids.contains(each.first); });
-    std::erase_if(open, [&, time = SteadyClock::now()](const schema::BatchRecord& batch) {
-        const auto wait = partition.waiting.find(batch.id);
-        return partition.ended.contains(batch.id) || partition.runs.contains(batch.id) || partition.joining.contains(batch.id) ||
-               (wait != partition.waiting.end() && time < wait->second);
-    });
-    return open;
+    const auto time = SteadyClock::now();
+    std::vector<schema::BatchRecord> free;
+    for (const std::string& id : ids) {
+        const auto wait = partition.waiting.find(id);
+        const bool waits = wait != partition.waiting.end() && time < wait->second;
+        if (waits || partition.ended.contains(id) || partition.runs.contains(id) || partition.joining.contains(id)) continue;
+        if (auto batch = topics.open_batch(id)) free.push_back(*std::move(batch));
+    }
+    return free;
 }
 
 // A partition's producer. Nobody else writes for it from here on: what is read then is all there is.
@@ -456,9 +458,8 @@ void BatchOwner::State::keep_house() {
     housekeeping_next = SteadyClock::now() + housekeeping_interval;
     const schema::Seconds before = (now() - options.kept).time_since_epoch().count();
     for (const std::int32_t number : group.partitions()) {
-        auto old = topics.ended_before(number, before);
+        const auto old = topics.ended_before(number, before, forgotten_at_once);
         if (old.empty()) continue;
-        old.resize(std::min(old.size(), forgotten_at_once));
         try {
             const auto place = owned.find(number);
             (place == owned.end() ? begin(number) : place)->second->forget(old);

@@ -1,9 +1,7 @@
-// Applies records to the views. What is not found is looked for again after all that was written is read: another gateway may have just
+// Applies records to their view. What is not found is looked for again after all that was written is read: another gateway may have just
 // written it.
 #include "consumer/kafka/batches/batch_topics.h"
 
-#include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "consumer/kafka/follow/follower.h"
@@ -33,12 +31,12 @@ std::string cancel_key(const std::string& batch) { return batch + std::string(ca
 
 BatchTopics::BatchTopics(const KafkaConfig& config, const schema::Topics& topics) : topics_(topics), writer_(config) {
     // Owners write in transactions, gateways without: what a client was told must be read even if it is behind an open transaction.
-    const auto follow = [&](const std::string& topic, std::function<void(const schema::JobRecord&)> apply) {
+    const auto follow = [&](const std::string& topic, TopicFollower::Apply apply) {
         return std::make_unique<TopicFollower>(config, topic, std::move(apply), std::nullopt, RecordReader::Beginning{},
                                                RecordReader::EndKind::written);
     };
-    file_follower_ = follow(topics.files(), [this](const schema::JobRecord& record) { apply_file(record); });
-    batch_follower_ = follow(topics.batches(), [this](const schema::JobRecord& record) { apply_batch(record); });
+    file_follower_ = follow(topics.files(), [this](const auto& records) { apply_files(records); });
+    batch_follower_ = follow(topics.batches(), [this](const auto& records) { apply_batches(records); });
 }
 
 BatchTopics::~BatchTopics() = default;
@@ -64,127 +62,116 @@ void BatchTopics::write(const RecordWriter::Record& record) {
 void BatchTopics::read_files() { wait(*file_follower_); }
 void BatchTopics::read_batches() { wait(*batch_follower_); }
 
-void BatchTopics::apply_file(const schema::JobRecord& record) {
-    if (record.key && record.key->starts_with(folder_prefix)) {
-        const std::lock_guard lock(mutex_);
-        if (record.value && !folder_id_) folder_id_ = record.key->substr(folder_prefix.size());
-        return;
+void BatchTopics::apply_files(const std::vector<schema::JobRecord>& records) {
+    schema::BatchUpdate update;
+    std::optional<std::string> folder;
+    for (const schema::JobRecord& record : records) {
+        const std::string id = record.key.value_or("");
+        if (id.starts_with(folder_prefix)) {
+            if (record.value && !folder) folder = id.substr(folder_prefix.size());
+            continue;
+        }
+        auto file = read_keyed(record, schema::parse_file);
+        if (file)
+            update.files.push_back({.id = id, .file = *std::move(file)});
+        else
+            warn_of(record, file.error());
     }
-    auto file = read_keyed(record, schema::parse_file);
-    if (!file) return warn_of(record, file.error());
     const std::lock_guard lock(mutex_);
-    if (*file)
-        files_.put(**std::move(file));
-    else
-        files_.erase(record.key.value_or(""));
+    store_.apply(update);
+    if (!folder_id_) folder_id_ = std::move(folder);
 }
 
-void BatchTopics::apply_batch(const schema::JobRecord& record) {
-    std::string id = record.key.value_or("");
-    if (id.ends_with(cancel_suffix)) {
-        id.resize(id.size() - cancel_suffix.size());
-        const std::lock_guard lock(mutex_);
-        if (record.value)
-            cancelled_.insert(std::move(id));
-        else
-            cancelled_.erase(id);
-        return;
+void BatchTopics::apply_batches(const std::vector<schema::JobRecord>& records) {
+    schema::BatchUpdate update;
+    for (const schema::JobRecord& record : records) {
+        std::string id = record.key.value_or("");
+        if (id.ends_with(cancel_suffix)) {
+            id.resize(id.size() - cancel_suffix.size());
+            update.cancels.push_back({.batch = std::move(id), .is_asked_for = record.value.has_value()});
+            continue;
+        }
+        auto batch = read_keyed(record, schema::parse_batch);
+        if (!batch) {
+            warn_of(record, batch.error());
+            continue;
+        }
+        update.batches.push_back(
+            {.id = std::move(id), .batch = *std::move(batch), .text = record.value.value_or(""), .partition = record.source.partition});
     }
-    auto batch = read_keyed(record, schema::parse_batch);
-    if (!batch) return warn_of(record, batch.error());
     const std::lock_guard lock(mutex_);
-    open_.erase(id);
-    if (*batch) {
-        if (!schema::is_final((*batch)->state)) open_.insert(id);
-        partition_of_[id] = record.source.partition;
-        batches_.put(**std::move(batch));
-    } else {
-        partition_of_.erase(id);
-        batches_.erase(id);
+    store_.apply(update);
+}
+
+template <typename Ask>
+auto BatchTopics::known(const Ask& ask) const {
+    const std::lock_guard lock(mutex_);
+    try {
+        return ask(store_);
+    } catch (const std::runtime_error& error) {
+        throw Unavailable(error.what());
     }
 }
 
 std::optional<schema::FileRecord> BatchTopics::find_file(const std::string& tenant, const std::string& id) {
     for (const bool is_last : {false, true}) {
-        {
-            const std::lock_guard lock(mutex_);
-            const schema::FileRecord* file = files_.find(id);
-            if (file != nullptr) return file->tenant == tenant ? std::optional(*file) : std::nullopt;
-        }
+        auto file = known([&](const auto& store) { return store.file(id); });
+        if (file) return file->tenant == tenant ? std::move(file) : std::nullopt;
         if (!is_last) read_files();
     }
     return std::nullopt;
 }
 
 std::optional<schema::BatchRecord> BatchTopics::find_batch(const std::string& tenant, const std::string& id) {
+    using enum schema::BatchState;
     for (const bool is_last : {false, true}) {
-        {
-            const std::lock_guard lock(mutex_);
-            const schema::BatchRecord* batch = batches_.find(id);
-            if (batch != nullptr) {
-                if (batch->tenant != tenant) return std::nullopt;
-                schema::BatchRecord shown = *batch;
-                // Until its owner has seen it.
-                if (cancelled_.contains(id) &&
-                    (shown.state == schema::BatchState::validating || shown.state == schema::BatchState::in_progress))
-                    shown.state = schema::BatchState::cancelling;
-                return shown;
-            }
-        }
+        auto batch = known([&](const auto& store) {
+            auto found = store.batch(id);
+            // Until its owner has seen it.
+            if (found && (found->state == validating || found->state == in_progress) && store.is_cancelled(id)) found->state = cancelling;
+            return found;
+        });
+        if (batch) return batch->tenant == tenant ? std::move(batch) : std::nullopt;
         if (!is_last) read_batches();
     }
     return std::nullopt;
 }
 
-std::optional<Page<schema::FileRecord>> BatchTopics::list_files(const ListQuery& query) {
+std::optional<schema::Page<schema::FileRecord>> BatchTopics::list_files(const schema::ListQuery& query) {
     read_files();
-    const std::lock_guard lock(mutex_);
-    return files_.page(query, [&](const schema::FileRecord& file) { return !query.purpose || file.purpose == *query.purpose; });
+    return known([&](const auto& store) { return store.files(query); });
 }
 
-std::optional<Page<schema::BatchRecord>> BatchTopics::list_batches(const ListQuery& query) {
+std::optional<schema::Page<schema::BatchRecord>> BatchTopics::list_batches(const schema::ListQuery& query) {
     read_batches();
-    const std::lock_guard lock(mutex_);
-    return batches_.page(query, [](const schema::BatchRecord&) { return true; });
+    return known([&](const auto& store) { return store.batches(query); });
 }
 
 bool BatchTopics::add_file(const schema::FileRecord& file) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (files_.size() >= records_max || files_.count(file.tenant) >= tenant_records_max) return false;
-    }
+    const bool is_full =
+        known([&](const auto& store) { return store.totals().files >= records_max || store.files_of(file.tenant) >= tenant_records_max; });
+    if (is_full) return false;
     write({.topic = topics_.files(), .partition = std::nullopt, .key = file.id, .value = schema::encode_file(file)});
     return true;
 }
 
 bool BatchTopics::add_batch(const schema::BatchRecord& batch) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (batches_.size() >= records_max || batches_.count(batch.tenant) >= tenant_records_max) return false;
-        const auto is_tenants = [&](const std::string& id) { return batches_.find(id)->tenant == batch.tenant; };
-        if (std::ranges::count_if(open_, is_tenants) >= tenant_open_batches_max) return false;
-    }
+    const bool is_full = known([&](const auto& store) {
+        return store.totals().batch_count() >= records_max || store.batches_of(batch.tenant) >= tenant_records_max ||
+               store.open_batches_of(batch.tenant) >= tenant_open_batches_max;
+    });
+    if (is_full) return false;
     write({.topic = topics_.batches(), .partition = std::nullopt, .key = batch.id, .value = schema::encode_batch(batch)});
     return true;
 }
 
 std::int64_t BatchTopics::key_jobs(const std::string& tenant, const std::string& key) const {
-    std::int64_t jobs = 0;
-    const std::lock_guard lock(mutex_);
-    for (const std::string& id : open_) {
-        const schema::BatchRecord& batch = *batches_.find(id);
-        if (batch.tenant == tenant && batch.key == key) jobs += schema::jobs_left(batch);
-    }
-    return jobs;
+    return known([&](const auto& store) { return store.key_jobs(tenant, key); });
 }
 
 bool BatchTopics::is_in_use(const schema::FileRecord& file) {
     read_batches();
-    const std::lock_guard lock(mutex_);
-    for (const std::string& id : open_) {
-        if (batches_.find(id)->input_file == file.id) return true;
-    }
-    return false;
+    return known([&](const auto& store) { return store.is_input(file.id); });
 }
 
 void BatchTopics::remove_file(const schema::FileRecord& file) {
@@ -193,30 +180,14 @@ void BatchTopics::remove_file(const schema::FileRecord& file) {
 }
 
 void BatchTopics::cancel_batch(const schema::BatchRecord& batch) {
-    std::optional<std::int32_t> partition;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto place = partition_of_.find(batch.id);
-        if (place == partition_of_.end()) return;
-        partition = place->second;
-    }
+    const auto partition = known([&](const auto& store) { return store.partition_of(batch.id); });
+    if (!partition) return;
     write({.topic = topics_.batches(), .partition = partition, .key = cancel_key(batch.id), .value = "{}"});
     read_batches();
 }
 
 BatchTopics::Stats BatchTopics::stats() const {
-    Stats stats;
-    using enum schema::BatchState;
-    for (const auto state : {validating, failed, in_progress, finalizing, completed, expired, cancelling, cancelled})
-        stats.batches[state] = 0;
-    const std::lock_guard lock(mutex_);
-    batches_.each([&](const schema::BatchRecord& batch) {
-        ++stats.batches[batch.state];
-        if (!schema::is_final(batch.state)) stats.lines_waiting += schema::jobs_left(batch);
-    });
-    files_.each([&](const schema::FileRecord& file) { stats.file_bytes += file.bytes; });
-    stats.files = static_cast<std::int64_t>(files_.size());
-    return stats;
+    return known([](const auto& store) { return store.totals(); });
 }
 
 std::optional<std::string> BatchTopics::folder_id() const {
@@ -229,44 +200,29 @@ void BatchTopics::name_folder(const std::string& id) {
     read_files();
 }
 
+std::vector<std::string> BatchTopics::open_ids(std::int32_t partition) const {
+    return known([&](const auto& store) { return store.open_ids(partition); });
+}
+
 std::vector<schema::BatchRecord> BatchTopics::open_batches(std::int32_t partition) const {
-    std::vector<schema::BatchRecord> found;
-    const std::lock_guard lock(mutex_);
-    for (const std::string& id : open_) {
-        if (partition_of_.at(id) == partition) found.push_back(*batches_.find(id));
-    }
-    return found;
+    return known([&](const auto& store) { return store.open_batches(partition); });
+}
+
+std::optional<schema::BatchRecord> BatchTopics::open_batch(const std::string& id) const {
+    auto batch = known([&](const auto& store) { return store.batch(id); });
+    return batch && !schema::is_final(batch->state) ? std::move(batch) : std::nullopt;
 }
 
 bool BatchTopics::is_cancelled(const std::string& batch) const {
-    const std::lock_guard lock(mutex_);
-    return cancelled_.contains(batch);
+    return known([&](const auto& store) { return store.is_cancelled(batch); });
 }
 
-std::vector<std::string> BatchTopics::ended_before(std::int32_t partition, schema::Seconds time) const {
-    std::vector<std::string> found;
-    const std::lock_guard lock(mutex_);
-    batches_.each([&](const schema::BatchRecord& batch) {
-        const auto ended = batch.since.find(batch.state);
-        if (schema::is_final(batch.state) && partition_of_.at(batch.id) == partition && ended != batch.since.end() && ended->second < time)
-            found.push_back(batch.id);
-    });
-    return found;
+std::vector<std::string> BatchTopics::ended_before(std::int32_t partition, schema::Seconds time, std::size_t max) const {
+    return known([&](const auto& store) { return store.ended_before(partition, time, max); });
 }
 
 std::unordered_set<std::string> BatchTopics::contents_in_use() const {
-    std::unordered_set<std::string> names;
-    const std::lock_guard lock(mutex_);
-    files_.each([&](const schema::FileRecord& file) { names.insert(file.id); });
-    for (const std::string& id : open_) {
-        const schema::BatchRecord& batch = *batches_.find(id);
-        names.insert(batch.input_file);
-        names.insert(batch.parts.begin(), batch.parts.end());
-        for (const auto* file : {&batch.output_file, &batch.error_file}) {
-            if (*file) names.insert(**file);
-        }
-    }
-    return names;
+    return known([](const auto& store) { return store.contents_in_use(); });
 }
 
 }  // namespace lorry::consumer

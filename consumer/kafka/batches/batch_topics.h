@@ -6,20 +6,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "consumer/batches/batch_backend.h"
-#include "consumer/kafka/batches/tenant_view.h"
 #include "consumer/kafka/config.h"
 #include "consumer/kafka/follow/record_writer.h"
 #include "consumer/seams.h"
+#include "schema/store/batch_store.h"
 #include "schema/topics.h"
 
 namespace lorry::consumer {
@@ -31,12 +29,12 @@ std::string cancel_key(const std::string& batch);
 
 class BatchTopics final : public BatchBackend {
 public:
-    // Of each kind. They are held in memory, about 1 KB each.
-    static constexpr std::size_t records_max = 100'000;
+    // Of each kind. Each process reads all of them when it starts, in 25 µs each, into a temporary file: 2.2 KB a batch, 0.2 KB a file.
+    static constexpr std::int64_t records_max = 200'000;
     // Of each kind, of one tenant: so that no tenant uses up what there is for all. A few more may come in while records are written.
-    static constexpr std::size_t tenant_records_max = 10'000;
+    static constexpr std::int64_t tenant_records_max = 10'000;
     // Of one tenant, that have not ended: each costs its owner memory and time.
-    static constexpr std::ptrdiff_t tenant_open_batches_max = 200;
+    static constexpr std::int64_t tenant_open_batches_max = 200;
 
     // Starts reading. Throws KafkaError when the brokers do not answer or a topic does not exist.
     BatchTopics(const KafkaConfig& config, const schema::Topics& topics);
@@ -49,8 +47,8 @@ public:
 
     std::optional<schema::FileRecord> find_file(const std::string& tenant, const std::string& id) override;
     std::optional<schema::BatchRecord> find_batch(const std::string& tenant, const std::string& id) override;
-    std::optional<Page<schema::FileRecord>> list_files(const ListQuery& query) override;
-    std::optional<Page<schema::BatchRecord>> list_batches(const ListQuery& query) override;
+    std::optional<schema::Page<schema::FileRecord>> list_files(const schema::ListQuery& query) override;
+    std::optional<schema::Page<schema::BatchRecord>> list_batches(const schema::ListQuery& query) override;
     bool add_file(const schema::FileRecord& file) override;
     bool add_batch(const schema::BatchRecord& batch) override;
     std::int64_t key_jobs(const std::string& tenant, const std::string& key) const override;
@@ -64,24 +62,25 @@ public:
     void name_folder(const std::string& id);
     std::string files_topic() const { return topics_.files(); }
     // What is known, of all gateways: what this one has read.
-    struct Stats {
-        std::map<schema::BatchState, std::int64_t> batches;  // of each state, also where there are none
-        std::int64_t lines_waiting = 0;                      // without a result yet; of batches whose lines were counted
-        std::int64_t files = 0;
-        std::int64_t file_bytes = 0;
-    };
+    using Stats = schema::BatchStore::Totals;
     Stats stats() const;
-    // For the owner of a partition: its batches that have not ended, as far as they were read.
+    // For the owner of a partition: its batches that have not ended, as far as they were read. Their ids cost little, so it may ask often.
+    std::vector<std::string> open_ids(std::int32_t partition) const;
     std::vector<schema::BatchRecord> open_batches(std::int32_t partition) const;
+    // nullopt: it has ended.
+    std::optional<schema::BatchRecord> open_batch(const std::string& id) const;
     bool is_cancelled(const std::string& batch) const;
-    // Those that have ended before then.
-    std::vector<std::string> ended_before(std::int32_t partition, schema::Seconds time) const;
+    // Up to `max` that have ended before then, the oldest first.
+    std::vector<std::string> ended_before(std::int32_t partition, schema::Seconds time, std::size_t max) const;
     // Contents that a file or an open batch names.
     std::unordered_set<std::string> contents_in_use() const;
 
 private:
-    void apply_file(const schema::JobRecord& record);
-    void apply_batch(const schema::JobRecord& record);
+    void apply_files(const std::vector<schema::JobRecord>& records);
+    void apply_batches(const std::vector<schema::JobRecord>& records);
+    // What `ask` returns of what is known. Throws Unavailable.
+    template <typename Ask>
+    auto known(const Ask& ask) const;
     // Throws Unavailable.
     void write(const RecordWriter::Record& record);
     // Until all that was written before this call is known. Throws Unavailable.
@@ -92,11 +91,7 @@ private:
     RecordWriter writer_;
     mutable std::mutex mutex_;
     // Guarded by mutex_.
-    TenantView<schema::FileRecord> files_;
-    TenantView<schema::BatchRecord> batches_;
-    std::unordered_map<std::string, std::int32_t> partition_of_;  // by batch
-    std::unordered_set<std::string> open_;                        // batches that have not ended
-    std::unordered_set<std::string> cancelled_;                   // batches
+    schema::BatchStore store_;
     std::optional<std::string> folder_id_;
 
     std::unique_ptr<TopicFollower> file_follower_;  // last: their threads call apply_…

@@ -29,9 +29,8 @@ LiveGateways::LiveGateways(const KafkaConfig& config, Options options)
     : options_(std::move(options)),
       key_(draw_gateway_key()),
       writer_(config),
-      follower_(
-          config, options_.topic, [this](const schema::JobRecord& record) { apply(record); }, std::nullopt,
-          first_of_interest(options_.alive)),
+      follower_(config, options_.topic, TopicFollower::each([this](const schema::JobRecord& record) { apply(record); }), std::nullopt,
+                first_of_interest(options_.alive)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 LiveGateways::~LiveGateways() {

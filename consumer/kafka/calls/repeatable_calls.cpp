@@ -97,7 +97,7 @@ struct RepeatableCalls::State final : CallListener {
           calls(the_calls),
           table(options.running_for),
           producer(config, {.limits = {}}),
-          follower(config, options.topic, [this](const schema::JobRecord& record) { apply(record); }) {
+          follower(config, options.topic, TopicFollower::each([this](const schema::JobRecord& record) { apply(record); })) {
         producer.connection().required_partition_count(options.topic);
     }
 

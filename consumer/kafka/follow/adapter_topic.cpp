@@ -46,7 +46,8 @@ std::optional<std::filesystem::path> folder_below(const std::filesystem::path& r
 }
 
 AdapterTopic::AdapterTopic(const KafkaConfig& config, Options options) : options_(std::move(options)) {
-    follower_ = std::make_unique<TopicFollower>(config, options_.topic, [this](const schema::JobRecord& record) { apply(record); });
+    follower_ = std::make_unique<TopicFollower>(config, options_.topic,
+                                                TopicFollower::each([this](const schema::JobRecord& record) { apply(record); }));
 }
 
 AdapterTopic::~AdapterTopic() = default;

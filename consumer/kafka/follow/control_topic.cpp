@@ -40,8 +40,8 @@ std::size_t bytes_of(const std::vector<std::int64_t>& offsets) {
 
 ControlTopic::ControlTopic(const KafkaConfig& config, Options options)
     : options_(std::move(options)), input_ids_(ids_of(config, options_.topics.inputs())) {
-    follower_ =
-        std::make_unique<TopicFollower>(config, options_.topics.control(), [this](const schema::JobRecord& record) { apply(record); });
+    follower_ = std::make_unique<TopicFollower>(config, options_.topics.control(),
+                                                TopicFollower::each([this](const schema::JobRecord& record) { apply(record); }));
 }
 
 ControlTopic::~ControlTopic() = default;

@@ -18,7 +18,13 @@ constexpr std::size_t records_per_turn = 1000;
 
 }  // namespace
 
-TopicFollower::TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply,
+TopicFollower::Apply TopicFollower::each(std::function<void(const schema::JobRecord&)> apply) {
+    return [apply = std::move(apply)](const std::vector<schema::JobRecord>& records) {
+        for (const schema::JobRecord& record : records) apply(record);
+    };
+}
+
+TopicFollower::TopicFollower(const KafkaConfig& config, const std::string& topic, Apply apply,
                              std::optional<std::chrono::milliseconds> check_interval, const RecordReader::Start& start,
                              RecordReader::EndKind end)
     : topic_(topic),
@@ -42,7 +48,7 @@ void TopicFollower::follow(const std::stop_token& stop) {
     auto refresh_next = Clock::now() + refresh_interval;
     CatchUp catch_up(reader_, end_);
     while (!stop.stop_requested()) {
-        for (const schema::JobRecord& record : reader_.poll(follow_turn, records_per_turn)) apply_(record);
+        if (const auto records = reader_.poll(follow_turn, records_per_turn); !records.empty()) apply_(records);
         const auto now = Clock::now();
         if (now >= refresh_next) {
             reader_.refresh();

@@ -1,5 +1,5 @@
-// Follows one topic, record by record, on a thread of its own. Used by AdapterTopic, ControlTopic, KeyTopic, StatusTopic, RepeatableCalls
-// and LiveGateways.
+// Follows one topic on a thread of its own. Used by AdapterTopic, BatchTopics, ControlTopic, KeyTopic, StatusTopic, RepeatableCalls and
+// LiveGateways.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "consumer/kafka/config.h"
 #include "consumer/kafka/reader.h"
@@ -19,10 +20,15 @@ namespace lorry::consumer {
 
 class TopicFollower {
 public:
-    // `apply` is called on the follower's thread, in order within a partition. The topic must exist. With `check_interval`, the thread
-    // looks that often whether it has read everything; without, when it is asked. `start`: where it begins to read. `end`: what counts as
-    // everything; `written` also waits for records behind an open transaction, for a topic that is also written to without any.
-    TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply,
+    // Gets what was read together: at least one record, in order within a partition, and up to 1,000 where many are there.
+    using Apply = std::function<void(const std::vector<schema::JobRecord>&)>;
+    // One after the other.
+    static Apply each(std::function<void(const schema::JobRecord&)> apply);
+
+    // `apply` is called on the follower's thread. The topic must exist. With `check_interval`, the thread looks that often whether it has
+    // read everything; without, when it is asked. `start`: where it begins to read. `end`: what counts as everything; `written` also waits
+    // for records behind an open transaction, for a topic that is also written to without any.
+    TopicFollower(const KafkaConfig& config, const std::string& topic, Apply apply,
                   std::optional<std::chrono::milliseconds> check_interval = {},
                   const RecordReader::Start& start = RecordReader::Beginning{},
                   RecordReader::EndKind end = RecordReader::EndKind::readable);
@@ -46,7 +52,7 @@ private:
     void rethrow_failure() const;  // with mutex_ held
 
     const std::string topic_;
-    const std::function<void(const schema::JobRecord&)> apply_;
+    const Apply apply_;
     const std::optional<std::chrono::milliseconds> check_interval_;
     const RecordReader::EndKind end_;
     RecordReader reader_;  // the thread's

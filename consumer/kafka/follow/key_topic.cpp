@@ -1,4 +1,4 @@
-// Applies records of the keys topic to a table.
+// Applies records of the keys topic to their view.
 #include "consumer/kafka/follow/key_topic.h"
 
 #include <utility>
@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds check_interval{1'000};
 
 KeyTopic::KeyTopic(const KafkaConfig& config, std::string topic) : topic_(std::move(topic)) {
     follower_ = std::make_unique<TopicFollower>(
-        config, topic_, [this](const schema::JobRecord& record) { apply(record); }, check_interval);
+        config, topic_, [this](const std::vector<schema::JobRecord>& records) { apply(records); }, check_interval);
 }
 
 KeyTopic::~KeyTopic() = default;
@@ -26,31 +26,31 @@ void KeyTopic::wait_until_read(Clock::time_point deadline) { follower_->wait_unt
 void KeyTopic::check() const { follower_->check(); }
 
 // A record that cannot be read takes the key away: it may be a revocation.
-void KeyTopic::apply(const schema::JobRecord& record) {
-    const std::string id = record.key.value_or("");
-    auto key = read_keyed(record, schema::parse_key);
-    const std::scoped_lock lock(mutex_);
-    if (key && *key) {
-        keys_[id] = std::make_shared<const schema::KeyRecord>(**std::move(key));
-        return;
+void KeyTopic::apply(const std::vector<schema::JobRecord>& records) {
+    std::vector<schema::KeyChange> changes;
+    std::uint64_t refused = 0;
+    for (const schema::JobRecord& record : records) {
+        const auto key = read_keyed(record, schema::parse_key);
+        changes.push_back({.id = record.key.value_or(""), .text = key && *key ? record.value : std::nullopt});
+        if (key) continue;
+        ++refused;
+        warn_of(record, "not a key: " + key.error());
     }
-    keys_.erase(id);
-    if (key) return;
-    ++refused_;
-    warn_of(record, "not a key: " + key.error());
+    const std::scoped_lock lock(mutex_);
+    keys_.apply(changes);
+    refused_ += refused;
 }
 
-std::shared_ptr<const schema::KeyRecord> KeyTopic::find(std::string_view id) const {
+std::optional<schema::KeyRecord> KeyTopic::find(std::string_view id) const {
     const std::scoped_lock lock(mutex_);
-    const auto place = keys_.find(id);
-    return place == keys_.end() ? nullptr : place->second;
+    return keys_.find(id);
 }
 
 bool KeyTopic::is_current() const { return follower_->is_current(patience); }
 
 KeyTopic::Counters KeyTopic::counters() const {
     const std::scoped_lock lock(mutex_);
-    return {.refused = refused_, .known = keys_.size()};
+    return {.refused = refused_, .known = keys_.count()};
 }
 
 }  // namespace lorry::consumer

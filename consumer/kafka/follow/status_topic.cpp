@@ -40,8 +40,9 @@ void StatusTopic::Offsets::add(std::int64_t offset) {
 }
 
 StatusTopic::StatusTopic(const KafkaConfig& config, const std::string& topic) {
-    follower_ = std::make_unique<TopicFollower>(
-        config, topic, [this](const schema::JobRecord& record) { apply(record); }, look_interval, schema::Timestamp(today()));
+    follower_ =
+        std::make_unique<TopicFollower>(config, topic, TopicFollower::each([this](const schema::JobRecord& record) { apply(record); }),
+                                        look_interval, schema::Timestamp(today()));
 }
 
 StatusTopic::~StatusTopic() = default;

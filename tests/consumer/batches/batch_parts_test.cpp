@@ -1,8 +1,7 @@
-// What a batch's owner is made of: where it reads results from, the lines of a file, and the records of each tenant.
+// What a batch's owner is made of: where it reads results from, and the lines of a file.
 #include <gtest/gtest.h>
 
 #include "consumer/batches/batch_run.h"
-#include "consumer/kafka/batches/tenant_view.h"
 #include "tests/support/fake_batches.h"
 
 namespace lorry::consumer {
@@ -31,18 +30,6 @@ TEST(LineReader, ReadsNothingBehindALineThatIsTooLong) {
     ASSERT_TRUE(line);
     EXPECT_TRUE(line->is_too_long);
     EXPECT_FALSE(lines.next());
-}
-
-TEST(TenantView, CountsTheRecordsOfEachTenant) {
-    TenantView<schema::FileRecord> view;
-    for (const char* id : {"a", "b", "b"}) view.put({.id = id, .tenant = "search"});
-    view.put({.id = "c", .tenant = "mail"});
-    EXPECT_EQ(view.count("search"), 2U);
-    EXPECT_EQ(view.count("mail"), 1U);
-    EXPECT_EQ(view.count("nobody"), 0U);
-    view.erase("c");
-    EXPECT_EQ(view.count("mail"), 0U);
-    EXPECT_EQ(view.size(), 2U);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
@@ -17,6 +16,7 @@
 
 #include "schema/codec.h"
 #include "schema/store/store_sqlite.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/thrown.h"
 
 namespace lorry::schema {
@@ -432,17 +432,10 @@ TEST_F(StoreTest, ADamagedFileIsToldByNameWithWhatToDo) {
 TEST_F(StoreTest, AFullDiskIsAnErrorAndWhatWasCommittedStays) {
     Store store = writer();
     store.apply({.statuses = {status_of("kept", 1, JobState::completed)}, .adapters = {}, .offsets = {{"t", "", 0, 1}}});
-    // A limit on file size simulates a full disk; if the signal were not ignored, it would kill the process.
-    std::signal(SIGXFSZ, SIG_IGN);
-    rlimit old{};
-    getrlimit(RLIMIT_FSIZE, &old);
-    const rlimit small{.rlim_cur = 256 << 10, .rlim_max = old.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &small);
     StoreUpdate large;
     for (int i = 0; i < 5000; ++i) large.statuses.push_back(status_of(std::string(200, 'x'), 10 + i, JobState::completed));
     large.offsets = {{"t", "", 0, 5000}};
-    const std::string error = tests::thrown_by([&] { store.apply(large); });
-    setrlimit(RLIMIT_FSIZE, &old);
+    const std::string error = tests::thrown_with_full_disk(256 << 10, [&] { store.apply(large); });
     EXPECT_THAT(error, AllOf(HasSubstr(file().string()), HasSubstr("disk")));
     EXPECT_EQ(store.jobs({}).size(), 1U);
     EXPECT_EQ(store.offsets().at(0).next, 1);
