@@ -49,6 +49,7 @@ struct CallResult {
     int status = 200;                          // HTTP's
     std::string body;                          // JSON: the result's body, or OpenAI's error object
     std::optional<schema::Source> place = {};  // of the record that has it, if one has
+    std::int64_t failed_tokens = 0;            // of an error: tokens that were computed for it all the same
 };
 using CallEnd = std::variant<CallResult, schema::BatchFailure, CallRefusal>;
 

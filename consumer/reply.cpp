@@ -252,19 +252,6 @@ Json classification(const ReplyPlan& plan, std::span<const Result> results, std:
                          {"logprobs", std::move(logprobs)}});
 }
 
-schema::Usage usage_of(const ReplyPlan& plan, std::span<const Result> results) {
-    schema::Usage usage{.prompt_tokens = plan.prompt_tokens};
-    for (std::size_t i = 0; i < results.size(); ++i) {
-        usage.completion_tokens += static_cast<std::int64_t>(results[i].tokens.size());
-        if (results[i].thought_tokens) usage.reasoning_tokens = usage.reasoning_tokens.value_or(0) + *results[i].thought_tokens;
-        const RequestPlace& place = plan.places[i];
-        // Of a prompt that several requests share, the first counts.
-        const bool counts = pooling_of(plan.work) || (place.sample == 0 && place.choice < 0);
-        if (counts) usage.cached_tokens += results[i].cached_tokens;
-    }
-    return usage;
-}
-
 bool is_chat(const schema::Job& job) {
     const auto generation = schema::row_of(job.endpoint).generation;
     return generation && generation->shape == TextShape::message;
@@ -295,6 +282,19 @@ Json::Array text_entries(const ReplyContext& context, const ReplyPlan& plan, std
 }
 
 }  // namespace
+
+schema::Usage usage_of(const ReplyPlan& plan, std::span<const Result> results) {
+    schema::Usage usage{.prompt_tokens = plan.prompt_tokens};
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        usage.completion_tokens += static_cast<std::int64_t>(results[i].tokens.size());
+        if (results[i].thought_tokens) usage.reasoning_tokens = usage.reasoning_tokens.value_or(0) + *results[i].thought_tokens;
+        const RequestPlace& place = plan.places[i];
+        // Of a prompt that several requests share, the first counts.
+        const bool counts = pooling_of(plan.work) || (place.sample == 0 && place.choice < 0);
+        if (counts) usage.cached_tokens += results[i].cached_tokens;
+    }
+    return usage;
+}
 
 std::string body_id(schema::Endpoint endpoint, const schema::Source& source, const std::string& custom_id) {
     const std::string id = schema::result_id(source, custom_id);

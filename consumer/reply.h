@@ -34,6 +34,8 @@ struct Reply {
 };
 Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<const engine::Result> results, schema::Timestamp finished);
 
+schema::Usage usage_of(const ReplyPlan& plan, std::span<const engine::Result> results);
+
 // About how many bytes make_reply's body has as JSON text, without building it.
 std::int64_t reply_bytes_of(const ReplyPlan& plan, std::span<const engine::Result> results);
 

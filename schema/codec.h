@@ -66,6 +66,8 @@ inline constexpr std::string_view attempt_header = "attempt";
 // Of results, dead letters and terminal statuses: the transaction that they were written in, worker/number.
 inline constexpr std::string_view transaction_header = "transaction";
 inline constexpr std::string_view chunks_header = "chunks";  // of results of streams: how many chunks the attempt has
+// Of results without an answer: how many tokens were computed for it all the same, of prompts and answers.
+inline constexpr std::string_view tokens_header = "tokens";
 // Of dead letters, as Kafka Connect names them.
 inline constexpr std::string_view dead_letter_topic_header = "__connect.errors.topic";
 inline constexpr std::string_view dead_letter_partition_header = "__connect.errors.partition";

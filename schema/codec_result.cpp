@@ -15,8 +15,8 @@ namespace {
 constexpr std::string_view result_id_prefix = "batch_req_";
 
 bool names_a_run(std::string_view header) {
-    constexpr std::array ours = {source_topic_header, source_topic_id_header, source_partition_header, source_offset_header,
-                                 attempt_header,      transaction_header,     batch_id_header,         chunks_header};
+    constexpr std::array ours = {source_topic_header, source_topic_id_header, source_partition_header, source_offset_header, attempt_header,
+                                 transaction_header,  batch_id_header,        chunks_header,           tokens_header};
     return std::find(ours.begin(), ours.end(), header) != ours.end();
 }
 
@@ -135,6 +135,8 @@ std::vector<Header> completion_headers(const Completion& completion) {
                                    {std::string(source_offset_header), std::to_string(run.source.offset)},
                                    {std::string(attempt_header), std::to_string(run.attempt)}};
     if (!run.batch_id.empty()) headers.emplace_back(batch_id_header, run.batch_id);
+    const std::int64_t tokens = completion.usage.prompt_tokens + completion.usage.completion_tokens;
+    if (tokens > 0 && completion.state != JobState::completed) headers.emplace_back(tokens_header, std::to_string(tokens));
     if (completion.chunks) headers.emplace_back(chunks_header, std::to_string(*completion.chunks));
     std::copy_if(completion.headers.begin(), completion.headers.end(), std::back_inserter(headers),
                  [](const Header& header) { return !names_a_run(header.first); });

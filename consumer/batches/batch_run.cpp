@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <random>
 #include <stdexcept>
 #include <utility>
 
@@ -25,7 +26,7 @@ using schema::Json;
 // Of a batch that is refused: they are in its record, which is written again and again and has to stay small.
 constexpr std::size_t errors_max = 20;
 constexpr std::size_t error_message_bytes_max = 300;
-constexpr std::size_t row_bytes_max = std::size_t{64} << 20;  // a result in a part
+constexpr std::size_t row_bytes_max = std::size_t{1} << 30;  // a result in a part: more than any topic takes
 // A line of an input that was checked, whatever limit it was checked with.
 constexpr std::size_t input_line_bytes_max = std::size_t{64} << 20;
 
@@ -48,6 +49,11 @@ public:
     const schema::BatchError error;
 };
 
+std::uint64_t random_seed() {
+    std::random_device device;
+    return std::uint64_t{device()} << 32 | device();
+}
+
 [[noreturn]] void lose_content(const char* code, std::string message) {
     throw BatchContentLost({.code = code, .line = std::nullopt, .message = std::move(message), .param = std::nullopt});
 }
@@ -55,10 +61,12 @@ public:
 // Of an input that was checked.
 [[noreturn]] void lose_input() { lose_content("content_changed", "the input file is not any more as it was when it was checked"); }
 std::string_view checked_line(LineReader& input) {
-    const auto line = input.next();
-    if (!line) lose_input();
-    if (line->is_too_long) lose_content("content_changed", "a line of the input file is too long to be read again");
-    return line->text;
+    for (;;) {
+        const auto line = input.next();
+        if (!line) lose_input();
+        if (line->is_too_long) lose_content("content_changed", "a line of the input file is too long to be read again");
+        if (!line->text.empty()) return line->text;
+    }
 }
 Json checked_object(std::string_view line) {
     auto object = Json::parse(line);
@@ -116,10 +124,13 @@ struct BatchRun::ResultFile {
 
 // How far the input was checked.
 struct BatchRun::Check {
-    std::int64_t position = 0;              // of the next line's first byte
-    std::int64_t number = 0;                // of the line before, from 1
-    std::int64_t lines = 0;                 // that are not empty
-    std::unordered_set<std::uint64_t> ids;  // hashes of custom_ids
+    std::int64_t position = 0;  // of the next line's first byte
+    std::int64_t number = 0;    // of the line before, from 1
+    std::int64_t lines = 0;     // that are not empty
+    std::int64_t blank_lines = 0;
+    // Hashes of custom_ids. Of a seed that nobody knows: ids can be chosen whose hashes share a bucket.
+    std::unordered_set<std::uint64_t> ids;
+    const std::uint64_t seed = random_seed();
     std::vector<schema::BatchError> errors;
 };
 
@@ -240,8 +251,8 @@ LineReader BatchRun::open_input(std::int64_t from) const {
     return {std::move(content), from, std::max(options_.line_bytes_max, input_line_bytes_max)};
 }
 
-// What is wrong with a line so that the whole batch is refused. ids: hashes of the custom_ids so far, to which its own is added.
-std::optional<schema::BatchError> BatchRun::fault_of(std::string_view line, std::unordered_set<std::uint64_t>& ids) const {
+// What is wrong with a line so that the whole batch is refused.
+std::optional<schema::BatchError> BatchRun::fault_of(std::string_view line, Check& check) const {
     using enum schema::ErrorCode;
     const auto object = Json::parse(line);
     if (!object) return error_of(invalid_json, fmt::format("the line is not JSON: {}", object.error()));
@@ -250,7 +261,7 @@ std::optional<schema::BatchError> BatchRun::fault_of(std::string_view line, std:
     if (id.empty() || id.size() > schema::id_bytes_max)
         return error_of(invalid_custom_id, fmt::format("'custom_id' has to be a string of 1 to {} bytes", schema::id_bytes_max),
                         "custom_id");
-    if (!ids.insert(XXH3_64bits(id.data(), id.size())).second)
+    if (!check.ids.insert(XXH3_64bits_withSeed(id.data(), id.size(), check.seed)).second)
         return error_of(duplicate_custom_id, fmt::format("'custom_id' is '{}', as that of an earlier line", schema::shortened(id)),
                         "custom_id");
     if (text_in(*object, "method") != "POST") return error_of(invalid_value, "'method' has to be POST", "method");
@@ -278,9 +289,13 @@ void BatchRun::refuse(schema::BatchError error, std::optional<std::int64_t> line
 }
 
 void BatchRun::check_line(std::string_view line, std::int64_t number) {
-    if (++check_->lines > options_.lines_max) {
+    if (line.empty()) {
+        // Each is looked at again by whoever reads the input, and none of them is a job of anybody's limit.
+        if (++check_->blank_lines > options_.lines_max)
+            refuse({.code = "too_many_lines", .message = fmt::format("a batch may have {} blank lines", options_.lines_max)}, number);
+    } else if (++check_->lines > options_.lines_max) {
         refuse({.code = "too_many_lines", .message = fmt::format("a batch may have {} lines", options_.lines_max)}, number);
-    } else if (auto fault = fault_of(line, check_->ids)) {
+    } else if (auto fault = fault_of(line, *check_)) {
         refuse(*std::move(fault), number);
     }
 }
@@ -301,7 +316,7 @@ void BatchRun::check_piece(const Moment& moment) {
         const std::int64_t number = check.number + lines.number();
         if (line && !line->is_too_long) {
             check_line(line->text, number);
-            if (check.lines <= options_.lines_max && check.errors.size() < errors_max) continue;
+            if (std::max(check.lines, check.blank_lines) <= options_.lines_max && check.errors.size() < errors_max) continue;
         } else if (line) {
             refuse(error_of(schema::ErrorCode::payload_too_large, fmt::format("the line has more than {} bytes", options_.line_bytes_max)),
                    number + 1);

@@ -113,7 +113,7 @@ private:
     void check_line(std::string_view line, std::int64_t number);
     void refuse(schema::BatchError error, std::optional<std::int64_t> line);
     void finish_check(const Moment& moment);
-    std::optional<schema::BatchError> fault_of(std::string_view line, std::unordered_set<std::uint64_t>& ids) const;
+    std::optional<schema::BatchError> fault_of(std::string_view line, Check& check) const;
     bool is_gathering() const { return batch_.state == schema::BatchState::in_progress || batch_.state == schema::BatchState::cancelling; }
     bool advance(const Moment& moment);
     bool await_stop(const Moment& moment);

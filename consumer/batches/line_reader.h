@@ -20,10 +20,10 @@ public:
         : content_(std::move(content)), line_bytes_max_(line_bytes_max), position_(from) {}
 
     struct Line {
-        std::string_view text;     // without its end; until the next call
+        std::string_view text;     // without white space at its end, and empty if it has nothing else; until the next call
         bool is_too_long = false;  // it has more than line_bytes_max bytes, and nothing is read on
     };
-    // nullopt: the end. Lines of white space are left out.
+    // nullopt: the end.
     std::optional<Line> next() {
         while (!is_over_) {
             const std::size_t end = unread_.find('\n', searched_);
@@ -39,8 +39,7 @@ public:
             ++number_;
             const bool has_mark = is_first && whole.starts_with(schema::byte_order_mark);
             const std::string_view line = whole.substr(has_mark ? schema::byte_order_mark.size() : 0);
-            const std::size_t last = line.find_last_not_of(" \t\r");
-            if (last != line.npos) return Line{.text = line.substr(0, last + 1)};
+            return Line{.text = line.substr(0, line.find_last_not_of(" \t\r") + 1)};
         }
         return std::nullopt;
     }

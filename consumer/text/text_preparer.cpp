@@ -154,11 +154,13 @@ Expected<void, JobError> TextPreparer::fill(TokenizedJob& tokenized, const engin
         if (!compiled) return unexpected(error_of_structure(*plan.job.structure, compiled.error()));
         tokenized.grammar = std::move(*compiled);
     }
+    std::int64_t choice_tokens = 0;
+    for (const engine::TokenIds& choice : plan.choices) choice_tokens += std::ssize(choice);
     for (const Prompt& prompt : *prompts) {
         if (!pooling_of(plan.work)) {  // those are checked where they are made
             if (auto fits = check_length(plan, prompt); !fits) return fits;
         }
-        plan.prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
+        plan.prompt_tokens += std::ssize(prompt.tokens) + choice_tokens;
         tokenized.weight += weight_of(plan, prompt);
     }
     if (tokenized.grammar != nullptr) {

@@ -59,6 +59,8 @@ constexpr std::array rows = {
     GatewayError{429, "rate_limit_exceeded", "rate_limit_error",
                  "The API key has used up one of its limits, which the message names. Send the call again after the seconds that "
                  "`Retry-After` gives."},
+    GatewayError{429, "too_many_transfers", "rate_limit_error",
+                 "The tenant has 32 uploads and downloads open. Send the request again when one has ended."},
     GatewayError{429, "too_many_objects", "rate_limit_error",
                  "There are too many files, or too many batches (200,000). Delete files; batches are forgotten 30 days after their end."},
     GatewayError{431, "header_too_large", wrong, "The header has too many bytes. Send fewer or shorter fields."},

@@ -444,16 +444,19 @@ void Gateway::take_chunk(const std::string& id, const std::string& chunk) {
 }
 
 void Gateway::take_end(const std::string& id, const consumer::CallEnd& end) {
-    if (const auto place = calls_.find(id); place != calls_.end()) finish(place, answer_of(end, id));
+    const auto place = calls_.find(id);
+    if (place == calls_.end()) return;
+    const auto* result = std::get_if<consumer::CallResult>(&end);
+    finish(place, answer_of(end, id), result != nullptr ? result->failed_tokens : 0);
 }
 
 // The end of a call: its answer, or the last event of its stream.
-void Gateway::finish(OpenCalls::iterator place, HttpAnswer last) {
+void Gateway::finish(OpenCalls::iterator place, HttpAnswer last, std::int64_t failed_tokens) {
     OpenCall& call = place->second;
     const auto now = Clock::now();
-    // A call that failed before it began took nothing that is worth counting; one that took too long did.
+    // A call that failed before it began took nothing that is worth counting, unless its worker says so; one that took too long did.
     const bool has_run = call.has_begun || last.status == 504;
-    const std::int64_t tokens = last.status == 200 ? tokens_in(last.body) : has_run ? call.tokens_seen : 0;
+    const std::int64_t tokens = last.status == 200 ? tokens_in(last.body) : std::max(has_run ? call.tokens_seen : 0, failed_tokens);
     limits_.end(call.caller, tokens, now);
     if (call.has_begun) {
         server_.write(call.request, event_of(last.status == 200 ? std::string("[DONE]") : std::move(last.body)));

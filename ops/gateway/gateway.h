@@ -107,7 +107,8 @@ private:
     void submit(HttpRequestId request, const std::string& url, const BodyReaders::Body& body);
     void take_chunk(const std::string& id, const std::string& chunk);
     void take_end(const std::string& id, const consumer::CallEnd& end);
-    void finish(OpenCalls::iterator call, HttpAnswer answer);
+    // failed_tokens: those computed for an answer that is an error.
+    void finish(OpenCalls::iterator call, HttpAnswer answer, std::int64_t failed_tokens = 0);
     void answer(HttpRequestId request, RequestReport report, HttpAnswer answer);
     HttpAnswer reported(RequestReport report, HttpAnswer answer) const;
     void forget(OpenCalls::iterator call);

@@ -1,6 +1,7 @@
 // Hands work to threads, and its answers back to the network's thread.
 #include "ops/gateway/stored_requests.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -51,7 +52,21 @@ void StoredRequests::run(HttpRequestId request, RequestReport report, std::funct
     });
 }
 
+std::optional<HttpAnswer> StoredRequests::refuse_transfer(const std::string& tenant) const {
+    if (uploads_.size() + downloads_.size() >= transfers_max)
+        return unavailable(fmt::format("{} uploads and downloads are open: try again when some have ended", transfers_max));
+    const auto is_tenants = [&](const auto& open) { return open.second.report.tenant == tenant; };
+    const auto open = std::ranges::count_if(uploads_, is_tenants) + std::ranges::count_if(downloads_, is_tenants);
+    if (static_cast<std::size_t>(open) < tenant_transfers_max) return std::nullopt;
+    return with_retry(
+        gateway_error("too_many_transfers", fmt::format("a tenant may have {} uploads and downloads open at the same time: try "
+                                                        "again when one has ended",
+                                                        tenant_transfers_max)),
+        std::chrono::seconds(1));
+}
+
 void StoredRequests::begin_upload(HttpRequestId request, RequestReport report, const Caller& caller, const std::string& boundary) {
+    if (auto refused = refuse_transfer(caller.tenant)) return answer_(request, std::move(report), *std::move(refused));
     uploads_.emplace(request,
                      OpenUpload{.report = std::move(report), .upload = std::make_unique<Upload>(backends_.files, caller.tenant, boundary)});
 }
@@ -129,6 +144,7 @@ void StoredRequests::start(HttpRequestId request, RequestReport report, Caller c
 
 // Finds the file and opens it, then begins the answer.
 void StoredRequests::start_download(HttpRequestId request, RequestReport report, Caller caller, const std::string& id) {
+    if (auto refused = refuse_transfer(caller.tenant)) return answer_(request, std::move(report), *std::move(refused));
     Download& download = downloads_.emplace(request, Download{.report = std::move(report), .reader = nullptr}).first->second;
     download.is_busy = true;
     threads_.post([this, request, &download, caller = std::move(caller), id] {

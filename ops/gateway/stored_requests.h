@@ -42,7 +42,12 @@ public:
 
     const Backends& backends() const { return backends_; }
 
-    // An upload: begin, parts, and its end.
+    // Uploads and downloads that are open at the same time. Each holds a connection and a descriptor for as long as its client is slow, and
+    // counts for no limit of a key, so that one tenant could take all there are.
+    static constexpr std::size_t transfers_max = 128;
+    static constexpr std::size_t tenant_transfers_max = 32;
+
+    // An upload: begin, parts, and its end. It may be refused at once.
     void begin_upload(HttpRequestId request, RequestReport report, const Caller& caller, const std::string& boundary);
     void take_part(HttpRequestId request, std::string bytes);
     void finish_upload(HttpRequestId request);
@@ -74,6 +79,8 @@ private:
     void run(HttpRequestId request, RequestReport report, std::function<HttpAnswer()> work);
     // Runs on a thread of its own; what it throws becomes an answer.
     HttpAnswer answered(const std::function<HttpAnswer()>& work) const;
+    // Whether one more upload or download of the tenant is too many.
+    std::optional<HttpAnswer> refuse_transfer(const std::string& tenant) const;
     void forget(Uploads::iterator upload);
     void end_upload(HttpRequestId request, HttpAnswer answer);
     void start_download(HttpRequestId request, RequestReport report, Caller caller, const std::string& id);

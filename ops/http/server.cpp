@@ -213,6 +213,9 @@ std::optional<HttpAnswer> HttpServer::State::refusal_of(const beast::error_code&
     if (error) return handler.refusal(400, fmt::format("This is not an HTTP/1.1 request: {}.", error.message()));
     if (auto refused = handler.refuse(request)) return refused;
     const std::string* encoding = request.field("transfer-encoding");
+    // RFC 9112, 6.1: a proxy that knows HTTP/1.0 only may have taken the body for the next request.
+    if (encoding != nullptr && parser.get().version() < 11)
+        return handler.refusal(400, "HTTP/1.0 has no transfer encodings: send Content-Length, or HTTP/1.1.");
     if (encoding != nullptr && (request.count("transfer-encoding") > 1 || schema::lower_case(*encoding) != "chunked"))
         return handler.refusal(501, "Use the transfer encoding chunked; no other is supported.");
     const std::string* expected = request.field("expect");

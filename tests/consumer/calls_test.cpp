@@ -83,7 +83,7 @@ TEST(CallsInThePipeline, TheResultOfOneIsCommittedAtOnce) {
     EXPECT_EQ(committed_with_call, std::set<std::int64_t>{4}) << "the jobs beside it had not ended";
 }
 
-// Pins: each call's transaction had the results of all jobs that ended meanwhile, which made it longer by the partitions that they wrote to.
+// Pins: each call's transaction had the results of all jobs that had ended, which made it longer by the partitions that they wrote to.
 TEST(CallsInThePipeline, ResultsOfJobsDoNotGoWithThem) {
     CallsRig rig;
     JobsInFlight in_flight(InFlightLimits::of(1'000, 1 << 20, rig.engine_options));

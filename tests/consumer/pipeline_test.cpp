@@ -172,16 +172,19 @@ TEST(Pipeline, ClassifiesByTheSummedLogProbabilityOfEachChoice) {
     const std::vector<engine::TokenId> prompt = *tests::gpt2_tokenizer().encode("some text", true);
     std::vector<std::string> choices{"yes", "no way", "maybe it is"};
     std::vector<double> expected;
+    std::int64_t tokens_computed = std::ssize(prompt);
     for (const std::string& choice : choices) {
         std::vector<engine::TokenId> all = prompt;
         double sum = 0.0;
         const std::vector<engine::TokenId> tokens = *tests::gpt2_tokenizer().encode(choice, false);
+        tokens_computed += std::ssize(tokens);
         for (const engine::TokenId token : tokens) {
             sum += static_cast<double>(tests::hash_logprob(tests::hash_of(all), token));
             all.push_back(token);
         }
         expected.push_back(sum);
     }
+    EXPECT_EQ(rig.sink.completion(0).usage.prompt_tokens, tokens_computed) << "choices count as what they cost";
     double total = 0.0;
     for (std::size_t i = 0; i < 3; ++i) {
         EXPECT_NEAR(*(*data.find("logprobs")->as_array())[i].as_number(), expected[i], 1e-4);
@@ -399,7 +402,11 @@ TEST(Pipeline, DoesNotBuildAResultThatIsTooLarge) {
     rig.source.add(job("small", R"(,"max_tokens":20)"));
     rig.run();
     EXPECT_EQ(ending(rig.sink.completion(0)), "500 result_too_large");
+    EXPECT_EQ(rig.sink.completion(0).usage.completion_tokens, 20) << "they were computed";
+    EXPECT_EQ(schema::find_number<std::int64_t>(schema::completion_headers(rig.sink.completion(0)), schema::tokens_header),
+              rig.sink.completion(0).usage.prompt_tokens + 20);
     EXPECT_EQ(ending(rig.sink.completion(1)), "200");
+    EXPECT_EQ(schema::find_header(schema::completion_headers(rig.sink.completion(1)), schema::tokens_header), nullptr);
 }
 
 TEST(Pipeline, TellsOfTheJobThatIsInFlightTheLongest) {

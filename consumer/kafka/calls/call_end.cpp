@@ -16,7 +16,10 @@ CallEnd call_end_of(const schema::JobRecord& record) {
     auto answer = schema::parse_answer(record.value.value_or(""));
     if (!answer) return call_failed(schema::ErrorCode::result_unreadable, answer.error());
     if (answer->failure) return *answer->failure;
-    return CallResult{.status = answer->status_code, .body = answer->body.dump(), .place = record.source};
+    return CallResult{.status = answer->status_code,
+                      .body = answer->body.dump(),
+                      .place = record.source,
+                      .failed_tokens = schema::find_number<std::int64_t>(record.headers, schema::tokens_header).value_or(0)};
 }
 
 }  // namespace lorry::consumer

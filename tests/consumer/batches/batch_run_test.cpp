@@ -299,6 +299,8 @@ TEST(BatchRun, AFileWithoutLinesOrWithTooManyOrTooLongOnesFailsTheBatch) {
     };
     EXPECT_THAT(fault(" \n\n"), ElementsAre("0 empty_file -"));
     EXPECT_THAT(fault(lines(61)), ElementsAre("61 too_many_lines -"));
+    // Pins: a file of blank lines was read to its end in one go, and then again for each batch.
+    EXPECT_THAT(fault(line("a") + "\n" + std::string(61, '\n') + line("b")), ElementsAre("62 too_many_lines -"));
     EXPECT_THAT(fault(line("a") + "\n" + line("b", std::string(300, ' '))), ElementsAre("2 payload_too_large -"));
     EXPECT_THAT(fault(line("a") + "\n" + std::string(200'000, 'x')), ElementsAre("2 payload_too_large -"));
     std::string many;

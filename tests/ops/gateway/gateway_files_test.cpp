@@ -1,6 +1,7 @@
 // Files and batches over real sockets, with a store and a backend in memory.
 #include <gmock/gmock.h>
 
+#include <list>
 #include <mutex>
 #include <thread>
 
@@ -235,6 +236,25 @@ TEST(GatewayFiles, AnUploadThatComesTooSlowlyEndsAndLeavesNothing) {
     while (slow.send("x") && passed() < std::chrono::seconds(5)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_LT(passed(), std::chrono::seconds(4)) << "no byte begins the time anew";
     EXPECT_THAT(ids_in(rig.ask(request("GET", "/v1/files"))), IsEmpty());
+}
+
+// Pins: a key could hold all connections by uploads that came byte by byte, so that others, and health checks, found none.
+TEST(GatewayFiles, ATenantHasOnlySoManyUploadsAndDownloadsOpen) {
+    FilesRig rig;
+    const std::string whole = request("POST", "/v1/files", 1, form(std::string(1'000, 'x')), form_type);
+    std::list<HttpClient> slow;
+    for (std::size_t i = 0; i < StoredRequests::tenant_transfers_max; ++i)
+        slow.emplace_back(rig.gateway.port()).send(whole.substr(0, whole.size() - 900));
+    HttpReply refused;
+    for (int i = 0; i < 500 && refused.status != 429; ++i) refused = rig.upload(form("a"));
+    EXPECT_EQ(error_of(refused), "429 too_many_transfers");
+    EXPECT_THAT(refused.header, HasSubstr("Retry-After: 1\r\n"));
+    const std::string theirs = rig.uploaded("theirs", 2);
+    EXPECT_EQ(rig.content(theirs, 2), "theirs") << "of another tenant";
+    slow.clear();
+    HttpReply taken;
+    for (int i = 0; i < 500 && taken.status != 200; ++i) taken = rig.upload(form("a"));
+    EXPECT_EQ(taken.status, 200U) << "once they have ended";
 }
 
 TEST(GatewayFiles, IdsAndNamesAreNoPaths) {

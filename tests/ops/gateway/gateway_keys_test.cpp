@@ -275,6 +275,16 @@ TEST(GatewayKeys, StreamsSayWhatIsLeftAndAreCountedByTheirUsage) {
     EXPECT_THAT(rig.call(4).header, ::testing::ContainsRegex("x-ratelimit-remaining-tokens: (199|20)[0-9]+\r\n"));
 }
 
+// Pins: an answer that was computed and then too large for its topic took the worker's time, and nothing from the limit.
+TEST(GatewayKeys, AnErrorCountsForTheTokensThatWereComputedForIt) {
+    KeyedGateway rig;
+    HttpClient client(rig.gateway.port());
+    client.send(post(completions, R"({"model":"mail"})", bearer(4)));
+    rig.calls.end_next(CallResult{.status = 500, .body = "{}", .failed_tokens = 4'000});
+    EXPECT_EQ(client.receive()->status, 500U);
+    EXPECT_THAT(rig.call(4).header, ::testing::ContainsRegex("x-ratelimit-remaining-tokens: (199|20)[0-9]+\r\n"));
+}
+
 // Otherwise a client could take any number of tokens by going away before the end.
 TEST(GatewayKeys, AStreamThatIsLeftEarlyCountsForWhatWasSeenOfIt) {
     KeyedGateway rig;
