@@ -1,5 +1,5 @@
 // The interfaces between the gateway and what is behind it. CallBackend runs calls: a call goes in, chunks and one end come back; it is
-// implemented by consumer/memory (`lorry up`), by consumer/kafka/calls (`lorry serve`) and by fakes in tests. KeyDirectory knows the API
+// implemented by consumer/kafka/calls and by fakes in tests. KeyDirectory knows the API
 // keys, and DailyTokens what they have used; they are implemented by key_topic.h and status_topic.h in consumer/kafka/follow. All are
 // called by ops/gateway.
 #pragma once
@@ -26,7 +26,7 @@ struct Call {
     std::string tenant;                      // empty: none
     std::string key;                         // the id of the caller's API key; empty: none
     std::vector<schema::Header> trace = {};  // of its request: traceparent and tracestate, if it has them
-    // The id stands for this call of this tenant, whoever sends it again: it should run once. Backends that keep nothing run it each time.
+    // The id stands for this call of this tenant, whoever sends it again: it should run once. RepeatableCalls sees to that.
     bool repeatable = false;
 };
 

@@ -1,4 +1,4 @@
-// The job that a call is, as the value of a record. Used by what runs calls: consumer/memory and consumer/kafka/calls.
+// The job that a call is, as the value of a record. Used by consumer/kafka/calls.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 // The worker's metrics for Prometheus: an Observer of the pipeline that counts, and the text that /metrics serves. The rows are in
-// metric_table.h. Made by `lorry worker`, `lorry serve` and
-// `lorry up`.
+// metric_table.h. Made by `lorry worker`, `lorry serve` and `lorry up`.
 #pragma once
 
 #include <atomic>
@@ -13,8 +12,8 @@
 
 namespace lorry::ops {
 
-// The parts that are asked when a page is served, on the server's threads. Empty where there is none: `lorry serve` has calls only, a
-// worker the others, and `lorry up` none.
+// The parts that are asked when a page is served, on the server's threads. Empty where there is none: `lorry serve` has calls and perhaps
+// batches, a worker the others, and `lorry up` all but a ledger.
 struct MetricSources {
     std::function<consumer::KafkaMember::Stats()> member;
     std::function<consumer::Ledger::Stats()> ledger;

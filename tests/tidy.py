@@ -32,7 +32,6 @@ ROOMS = {
     "consumer/text": ["consumer/answer"],
     "consumer/batches": [],
     "consumer/file": [],
-    "consumer/memory": [],
     "consumer/kafka": [],
     "consumer/kafka/batches": ["consumer/batches", "consumer/kafka/follow"],
     "consumer/kafka/calls": ["consumer/kafka/follow"],

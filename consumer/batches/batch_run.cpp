@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -29,6 +30,7 @@ constexpr std::size_t error_message_bytes_max = 300;
 constexpr std::size_t row_bytes_max = std::size_t{1} << 30;  // a result in a part: more than any topic takes
 // A line of an input that was checked, whatever limit it was checked with.
 constexpr std::size_t input_line_bytes_max = std::size_t{64} << 20;
+constexpr std::int64_t line_frame = 512;  // what a line's job has besides, in bytes
 
 schema::Seconds seconds(BatchRun::Time time) { return time.time_since_epoch().count(); }
 
@@ -166,6 +168,8 @@ void BatchRun::count_again() {
     batch_.succeeded = 0;
     batch_.failed = 0;
     counted_ = 0;
+    sent_bytes_.clear();
+    sent_bytes_total_ = 0;
 }
 
 // A part that is gone or damaged is left out as a whole.
@@ -188,6 +192,22 @@ void BatchRun::count() {
 void BatchRun::mark(std::int64_t line, bool is_success) {
     has_result_.at(static_cast<std::size_t>(line)) = true;
     ++(is_success ? batch_.succeeded : batch_.failed);
+    const auto sent = sent_bytes_.find(line);
+    if (sent == sent_bytes_.end()) return;
+    sent_bytes_total_ -= sent->second;
+    sent_bytes_.erase(sent);
+}
+
+void BatchRun::note_sent(const BatchLine& line) {
+    if (!options_.ahead_bytes) return;
+    const std::int64_t bytes = std::ssize(line.text) + line_frame;
+    sent_bytes_.emplace(line.number, bytes);
+    sent_bytes_total_ += bytes;
+}
+
+std::int64_t BatchRun::open_bytes() const {
+    if (!options_.ahead_bytes || !is_gathering()) return 0;
+    return sent_bytes_total_ + (open_lines() - std::ssize(sent_bytes_)) * static_cast<std::int64_t>(options_.line_bytes_max);
 }
 
 void BatchRun::take(std::int64_t line, std::string_view result) {
@@ -380,23 +400,33 @@ bool BatchRun::await_stop(const Moment& moment) {
 // A slice of lines. False: all are sent, or enough of them.
 bool BatchRun::send(const Moment& moment) {
     const std::int64_t room = options_.ahead - moment.others_open - open_lines();
-    if (batch_.next_line == batch_.lines || room <= 0) return false;
+    constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t room_bytes = options_.ahead_bytes ? *options_.ahead_bytes - moment.others_open_bytes - open_bytes() : any;
+    const bool is_alone = moment.others_open + open_lines() == 0;  // a single line may have any size
+    if (batch_.next_line == batch_.lines || room <= 0 || (room_bytes <= 0 && !is_alone)) return false;
     // Closed after each slice: hundreds of batches may be open.
     LineReader input = open_input(batch_.next_byte);
     std::vector<BatchLine> slice;
     std::size_t bytes = 0;
+    std::int64_t record_bytes = 0;
+    std::int64_t end = batch_.next_byte;
     const std::int64_t left = std::min(room, batch_.lines - batch_.next_line);
     while (std::ssize(slice) < left && slice.size() < options_.slice_lines && bytes < options_.slice_bytes) {
         const std::string_view line = checked_line(input);
+        record_bytes += std::ssize(line) + line_frame;
+        if (record_bytes > room_bytes && !(is_alone && slice.empty())) break;
         const Json object = checked_object(line);
         const Json* body = object.find("body");
         slice.push_back({.number = batch_.next_line + std::ssize(slice),
                          .text = std::string(line),
                          .model = body == nullptr ? "" : text_in(*body, "model")});
         bytes += line.size();
+        end = input.position();
     }
+    if (slice.empty()) return false;
+    for (const BatchLine& line : slice) note_sent(line);
     batch_.next_line += std::ssize(slice);
-    batch_.next_byte = input.position();
+    batch_.next_byte = end;
     write(moment, std::move(slice));
     return true;
 }

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -55,7 +56,9 @@ public:
         std::string base_name;
         std::size_t line_bytes_max = std::size_t{1} << 20;
         std::int64_t lines_max = 50'000;
-        std::int64_t ahead = 2'000;                      // lines of a tenant that were sent and have no result
+        std::int64_t ahead = 2'000;  // lines of a tenant that were sent and have no result
+        // What these lines have together, in bytes, unless it is one line: for brokers that keep no more. nullopt: any.
+        std::optional<std::int64_t> ahead_bytes = {};
         std::size_t slice_lines = 200;                   // sent at once
         std::size_t slice_bytes = std::size_t{2} << 20;  // the same
         std::size_t part_bytes = std::size_t{4} << 20;   // of results in memory; then they are stored
@@ -86,6 +89,8 @@ public:
     const Positions& results_from() const { return batch_.results_at; }
     // Lines that were sent and have no result.
     std::int64_t open_lines() const { return is_gathering() ? batch_.next_line - ended() : 0; }
+    // What these lines have together, in bytes. Counted with ahead_bytes only, and too high for lines that an earlier owner sent.
+    std::int64_t open_bytes() const;
     // The next step goes on with what the last one began, for which it keeps memory and files.
     bool is_amid() const { return check_ || writing_ || !has_counted(); }
 
@@ -94,9 +99,10 @@ public:
     struct Moment {
         Time now;
         bool is_cancelled = false;
-        const Positions& read;         // all results before were taken
-        std::int64_t key_jobs = 0;     // while its input is checked: BatchBackend::key_jobs of its key
-        std::int64_t others_open = 0;  // open_lines() of the tenant's other batches
+        const Positions& read;               // all results before were taken
+        std::int64_t key_jobs = 0;           // while its input is checked: BatchBackend::key_jobs of its key
+        std::int64_t others_open = 0;        // open_lines() of the tenant's other batches
+        std::int64_t others_open_bytes = 0;  // open_bytes() of these
     };
     // Does the next thing. False: there is nothing to do before the next result, or later. Throws as the store and the log; then it must
     // not be used any more. A content that is gone, or was changed, ends the batch with what is still there: its parts are counted again,
@@ -133,20 +139,23 @@ private:
     void read_part(const std::string& part, const std::function<void(const Row&)>& take) const;
     void count_again();
     void mark(std::int64_t line, bool is_success);
+    void note_sent(const BatchLine& line);
 
     schema::BatchRecord batch_;
     FileStore& store_;
     BatchLog& log_;
     const Options options_;
-    std::vector<bool> has_result_;            // by line
-    std::size_t counted_ = 0;                 // parts
-    std::unique_ptr<Check> check_;            // while the input is checked
-    std::unique_ptr<Writing> writing_;        // while the files of results are written
-    std::string pending_;                     // rows of results that are in no part
-    std::optional<Time> pending_since_;       // when the first of them was seen
-    std::optional<schema::BatchError> lost_;  // why it cannot go on
-    std::optional<Time> written_;             // when the record was written last
-    std::int64_t ended_written_ = -1;         // how many lines it said had ended
+    std::vector<bool> has_result_;                               // by line
+    std::unordered_map<std::int64_t, std::int64_t> sent_bytes_;  // with ahead_bytes: of lines that this owner sent and that have no result
+    std::int64_t sent_bytes_total_ = 0;                          // of these
+    std::size_t counted_ = 0;                                    // parts
+    std::unique_ptr<Check> check_;                               // while the input is checked
+    std::unique_ptr<Writing> writing_;                           // while the files of results are written
+    std::string pending_;                                        // rows of results that are in no part
+    std::optional<Time> pending_since_;                          // when the first of them was seen
+    std::optional<schema::BatchError> lost_;                     // why it cannot go on
+    std::optional<Time> written_;                                // when the record was written last
+    std::int64_t ended_written_ = -1;                            // how many lines it said had ended
     bool has_stopped_lines_ = false;
 };
 

@@ -1,6 +1,6 @@
 // A FileStore in a folder, which may be shared by many machines (NFS, a volume). A file of its own, the marker, says whose contents the
 // folder has: contents of a volume that is not mounted are not taken for lost, and those of others not for orphans
-// (consumer/kafka/batches/folder_claim.h). Made by `lorry serve`.
+// (consumer/kafka/batches/folder_claim.h). Made by `lorry serve` and `lorry up`.
 #pragma once
 
 #include <filesystem>

@@ -16,11 +16,14 @@ namespace lorry::consumer {
 // barrier at rebalances; after a crash, partitions wait for the session timeout that the brokers set.
 enum class GroupProtocol : std::uint8_t { classic, consumer };
 
+class ReadingPace;
+
 struct KafkaConfig {
     std::string brokers;                                // host:port, …
     std::map<std::string, std::string> passthrough;     // the [kafka] table
     std::chrono::milliseconds deadline_start{30'000};   // how long to wait for the first answer of the brokers
     std::chrono::milliseconds deadline_later{300'000};  // how long the brokers may be away after that
+    ReadingPace* pace = nullptr;                        // set only by `lorry up`, for the embedded broker; it outlives all clients
 };
 
 // A mistake in the configuration. The message names the key and says what to do instead. The program exits with status 2.

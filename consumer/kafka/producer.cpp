@@ -7,12 +7,15 @@
 #include <utility>
 
 #include "consumer/kafka/times.h"
+#include "consumer/reading_pace.h"
 
 namespace lorry::consumer {
 
 namespace {
 
 using std::chrono::milliseconds;
+
+constexpr std::size_t record_frame = 128;  // what a record takes besides its key and value, and a batch of its own
 
 KafkaSettings settings_of(const KafkaConfig& config, const KafkaProducer::Options& options) {
     KafkaSettings settings = producer_settings(options.limits);
@@ -55,7 +58,20 @@ void KafkaProducer::dispatch() {
     }
 }
 
+void KafkaProducer::keep_pace(const Produce& record) {
+    const KafkaConfig& config = connection_.config();
+    if (!config.pace) return;
+    const std::size_t bytes = record_frame + record.key.value_or("").size() + record.value.value_or("").size();
+    bytes_ahead_ += bytes;
+    if (bytes_ahead_ <= ReadingPace::bytes_ahead) return;
+    wait_all("writing what has to be read first");
+    if (!config.pace->wait_until_read(delivered_.all(), config.deadline_later))
+        throw KafkaError(fmt::format("writing to {}: what was written before is not read", record.topic));
+    bytes_ahead_ = bytes;
+}
+
 Expected<void, rd_kafka_resp_err_t> KafkaProducer::send(const Produce& record) {
+    keep_pace(record);
     const auto start = std::chrono::steady_clock::now();
     for (;;) {
         const auto error = produce(connection_.handle(), record);

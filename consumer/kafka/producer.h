@@ -31,7 +31,8 @@ public:
     KafkaConnection& connection() { return connection_; }
 
     // Sends one record; waits while too much is in flight. A returned error concerns this record only (is_record_error), which then has no
-    // delivery report. Throws KafkaError when a right is missing, or when nothing moves or the topic is missing for deadline_later.
+    // delivery report. Throws KafkaError when a right is missing, or when nothing moves or the topic is missing for deadline_later. With a
+    // pace, waits for its readers as well.
     Expected<void, rd_kafka_resp_err_t> send(const Produce& record);
     // Serves delivery reports, for up to `timeout` if there is nothing to do. Throws KafkaError when a record was not delivered for a
     // reason that does not concern this record alone.
@@ -44,9 +45,11 @@ public:
 private:
     static void on_report(rd_kafka_t* client, const rd_kafka_message_t* message, void* opaque);
     void dispatch();
+    void keep_pace(const Produce& record);
 
     const Options options_;
     std::size_t in_flight_ = 0;
+    std::size_t bytes_ahead_ = 0;  // with a pace: that were sent since all was read
     struct Report {
         Delivery delivery;
         std::string topic;  // only for failures

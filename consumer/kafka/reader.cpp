@@ -11,6 +11,7 @@
 #include "consumer/kafka/connection.h"
 #include "consumer/kafka/end_offsets.h"
 #include "consumer/log.h"
+#include "consumer/reading_pace.h"
 #include "schema/check.h"
 
 namespace lorry::consumer {
@@ -61,7 +62,17 @@ struct RecordReader::State {
           queue(rd_kafka_queue_new(connection.handle())) {}
 
     ~State() {
+        if (is_paced()) connection.config().pace->forget(this);
         for (const auto& [key, partition] : partitions) rd_kafka_consume_stop(topics.at(key.first).get(), key.second);
+    }
+
+    bool is_paced() const { return options.is_waited_for && connection.config().pace; }
+
+    void note_pace() const {
+        if (!is_paced()) return;
+        ReadingPace::Offsets offsets;
+        for (const auto& [key, partition] : partitions) offsets[key] = partition.next;
+        connection.config().pace->note(this, std::move(offsets));
     }
 
     std::int64_t start_of(const Key& key, const KafkaConnection::Watermarks& marks, const Start& start) {
@@ -159,6 +170,7 @@ RecordReader::RecordReader(const KafkaConfig& config, Options options) : state_(
     std::vector<std::pair<std::string, std::int32_t>> counts;
     for (const std::string& topic : state_->options.topics) counts.emplace_back(topic, state_->connection.required_partition_count(topic));
     state_->add(counts, state_->options.start);
+    state_->note_pace();
 }
 
 RecordReader::~RecordReader() = default;
@@ -178,6 +190,7 @@ std::vector<schema::JobRecord> RecordReader::poll(milliseconds timeout, std::siz
         if (taken + 1 < max) message.reset(rd_kafka_consume_queue(state.queue.get(), 0));
     }
     if (state.options.passes_unreadable) state.pass_unreadable();
+    state.note_pace();
     return records;
 }
 

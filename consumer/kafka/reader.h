@@ -36,10 +36,11 @@ public:
         Start start = Beginning{};
         // Where these partitions start, instead of `start`. A position that retention has deleted moves to the log's start.
         std::vector<TopicOffset> positions = {};
-        bool positions_only = false;  // read only these partitions; `topics` must be empty
-        bool uncommitted = false;     // also read records of open and aborted transactions
-        bool is_quiet = false;        // does not log records that cannot be read
+        bool positions_only = false;     // read only these partitions; `topics` must be empty
+        bool uncommitted = false;        // also read records of open and aborted transactions
+        bool is_quiet = false;           // does not log records that cannot be read
         bool passes_unreadable = false;  // goes on behind a batch that cannot be read; by default, poll() keeps retrying
+        bool is_waited_for = false;      // with a pace (reading_pace.h), producers wait for it: it is polled until it ends
     };
 
     // Throws KafkaError when the brokers do not answer by deadline_start or a topic does not exist. With positions_only, sends nothing yet.

@@ -38,6 +38,7 @@ public:
     void note(const rd_kafka_message_t& report);
     // One past the last delivered record; 0: none.
     std::int64_t of(const std::string& topic, std::int32_t partition) const;
+    const std::map<std::pair<std::string, std::int32_t>, std::int64_t>& all() const { return ends_; }
 
 private:
     std::map<std::pair<std::string, std::int32_t>, std::int64_t> ends_;

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <system_error>
 
@@ -34,6 +35,10 @@ HttpLimits http_limits_of(const Settings& settings) {
             .body_bytes = settings.job_bytes_max.count,
             .write_timeout = std::chrono::seconds(60),
             .answer_timeout = settings.call_timeout.count() > 0 ? std::optional(settings.call_timeout) : std::nullopt};
+}
+
+std::int64_t start_time() {
+    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 void log_request(const RequestReport& report) {

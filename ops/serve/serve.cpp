@@ -69,22 +69,6 @@ void renew(TlsIdentity& tls) {
     }
 }
 
-// Ends the events of calls before the gateway that hears of them, however serving ends.
-class Closing {
-public:
-    explicit Closing(Services& services) : services_(services) {}
-    ~Closing() { services_.close(); }
-    Closing(const Closing&) = delete;
-    Closing& operator=(const Closing&) = delete;
-
-private:
-    Services& services_;
-};
-
-std::int64_t start_time() {
-    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 class ServeCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
@@ -172,13 +156,13 @@ ExitCode ServeCommand::run() {
                         log_request(report);
                     }},
                services.calls(), "--listen");
-    const Closing closing(services);
+    const ClosingServices closing(services);
     log_event("gateway_started", {{"address", fmt::format("{}://{}:{}/v1", tls ? "https" : "http", where.host, gateway->port())},
                                   {"port", gateway->port()},
                                   {"brokers", kafka.brokers},
                                   {"prefix", topics_of(settings).prefix},
                                   {"base", base_name},
-                                  {"adapters", static_cast<std::int64_t>(services.adapters().counters().known)},
+                                  {"adapters", std::ssize(services.adapters().names())},
                                   {"files", settings.files},
                                   {"keys", callers != nullptr ? callers->describe() : "none: for this machine alone"},
                                   {"certificate_expires", tls ? expiry_of(*tls) : "no TLS"}});

@@ -2,6 +2,7 @@
 #include "ops/serve/services.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,21 @@ std::unique_ptr<Callers> callers_of(const Services::Options& options) {
         .settings = options.settings, .kafka = options.kafka, .topics = topics_of(options.settings), .deadline = options.deadline});
 }
 
+std::unique_ptr<consumer::AdapterTopic> registered_of(const Services::Options& options) {
+    if (options.adapters != nullptr) return nullptr;
+    return std::make_unique<consumer::AdapterTopic>(
+        options.kafka,
+        consumer::AdapterTopic::Options{
+            .topic = topics_of(options.settings).adapters(), .adapters_root = {}, .base_names = {"base", options.base_name}});
+}
+
+consumer::BatchRun::Options batch_run_of(const Services::Options& options) {
+    consumer::BatchRun::Options run{
+        .base_name = options.base_name, .line_bytes_max = options.settings.job_bytes_max.count, .ahead = options.settings.batch_ahead};
+    if (options.partition_bytes_max) run.ahead_bytes = static_cast<std::int64_t>(*options.partition_bytes_max);
+    return run;
+}
+
 }  // namespace
 
 UsageLedger::UsageLedger(const Settings& settings, const consumer::KafkaConfig& kafka)
@@ -37,16 +53,12 @@ UsageLedger::UsageLedger(const Settings& settings, const consumer::KafkaConfig& 
     reader_.emplace(schema::Store::open(settings.usage_ledger, schema::Store::Mode::reader));
 }
 
-Batches::Batches(const consumer::KafkaConfig& kafka, const Settings& settings, const std::string& base_name,
+Batches::Batches(const consumer::KafkaConfig& kafka, const Settings& settings, consumer::BatchRun::Options run,
                  consumer::Clock::time_point deadline)
     : store_(settings.files), topics_(kafka, topics_of(settings)), file_bytes_max_(settings.file_bytes_max.count) {
     topics_.wait_until_read(deadline);
     if (const auto why = consumer::claim_folder(store_, topics_)) throw UsageError(fmt::format("--files: {}", *why));
-    owner_.emplace(kafka,
-                   consumer::BatchOwner::Options{
-                       .topics = topics_of(settings),
-                       .run = {.base_name = base_name, .line_bytes_max = settings.job_bytes_max.count, .ahead = settings.batch_ahead}},
-                   topics_, store_);
+    owner_.emplace(kafka, consumer::BatchOwner::Options{.topics = topics_of(settings), .run = std::move(run)}, topics_, store_);
 }
 
 StoredRequests::Backends Batches::backends(Metrics& metrics) {
@@ -69,20 +81,22 @@ void Batches::check() const {
 Services::Services(const Options& options)
     : callers_(callers_of(options)),
       usage_(options.settings.usage_ledger.empty() ? nullptr : std::make_unique<UsageLedger>(options.settings, options.kafka)),
-      adapters_(options.kafka,
-                {.topic = topics_of(options.settings).adapters(), .adapters_root = {}, .base_names = {"base", options.base_name}}),
-      calls_(options.kafka, {.topics = topics_of(options.settings),
-                             .calls_max = static_cast<std::size_t>(options.settings.calls_max),
-                             .call_bytes_max = options.settings.job_bytes_max.count,
-                             .call_timeout = timeout_of(options.settings)}),
+      registered_(registered_of(options)),
+      adapters_(registered_ ? *registered_ : *options.adapters),
+      calls_(options.kafka_of_calls != nullptr ? *options.kafka_of_calls : options.kafka,
+             {.topics = topics_of(options.settings),
+              .calls_max = static_cast<std::size_t>(options.settings.calls_max),
+              .call_bytes_max = options.settings.job_bytes_max.count,
+              .partition_bytes_max = options.partition_bytes_max,
+              .call_timeout = timeout_of(options.settings)}),
       repeatable_(options.kafka,
                   {.topic = topics_of(options.settings).repeats(), .running_for = timeout_of(options.settings).value_or(longest_call)},
                   calls_),
       gateways_(options.settings.gateways) {
-    adapters_.wait_until_read(options.deadline);
+    if (registered_) registered_->wait_until_read(options.deadline);
     repeatable_.wait_until_read(options.deadline);
     if (!options.settings.files.empty())
-        batches_ = std::make_unique<Batches>(options.kafka, options.settings, options.base_name, options.deadline);
+        batches_ = std::make_unique<Batches>(options.kafka, options.settings, batch_run_of(options), options.deadline);
     // Limits are those of keys.
     if (gateways_ == 0 && callers_) {
         live_ = std::make_unique<consumer::LiveGateways>(options.kafka,
@@ -108,7 +122,7 @@ MetricSources Services::sources() const {
 
 void Services::check() {
     if (const auto failure = calls_.failure()) throw std::runtime_error(*failure);
-    adapters_.check();
+    if (registered_) registered_->check();
     repeatable_.check();
     if (batches_) batches_->check();
     if (callers_) callers_->check();

@@ -1,4 +1,4 @@
-// What a gateway runs on, as the settings say: calls over Kafka, and what it follows there. Made by serve.cpp.
+// What a gateway runs on, as the settings say: calls over Kafka, and what it follows there. Made by `lorry serve` and `lorry up`.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,8 @@ private:
 class Batches {
 public:
     // Throws like KafkaError where a topic is missing or cannot be read, and std::runtime_error for the folder.
-    Batches(const consumer::KafkaConfig& kafka, const Settings& settings, const std::string& base_name,
+    // run: how each batch is carried out.
+    Batches(const consumer::KafkaConfig& kafka, const Settings& settings, consumer::BatchRun::Options run,
             consumer::Clock::time_point deadline);
     // What happens is counted by the metrics, which outlive them.
     StoredRequests::Backends backends(Metrics& metrics);
@@ -68,13 +69,20 @@ public:
         const consumer::KafkaConfig& kafka;
         std::string base_name;
         consumer::Clock::time_point deadline;
+        // For calls alone, as somebody waits for each. nullptr: as for all else.
+        const consumer::KafkaConfig* kafka_of_calls = nullptr;
+        // The adapters that it shows; they outlive it. nullptr: those that are registered in Kafka.
+        const consumer::AdapterDirectory* adapters = nullptr;
+        // What calls, and lines of batches, may have together in a partition before a worker has read them. For a broker that keeps no
+        // more; nullopt: as much as they have.
+        std::optional<std::size_t> partition_bytes_max = {};
     };
     // Returns once all that is followed was read. Throws like KafkaError, and UsageError and std::runtime_error as its parts do.
     explicit Services(const Options& options);
     Services(const Services&) = delete;
     Services& operator=(const Services&) = delete;
 
-    const consumer::AdapterTopic& adapters() const { return adapters_; }
+    const consumer::AdapterDirectory& adapters() const { return adapters_; }
     consumer::CallBackend& calls() { return repeatable_; }
     consumer::KafkaCalls::Stats stats() const { return calls_.stats(); }
     // nullptr: there are no keys, and anyone may call.
@@ -89,20 +97,35 @@ public:
 
     // Throws if calls can no longer be served. Call it now and then.
     void check();
+    // From now on, new calls are unavailable. Any thread.
+    void refuse_more() { calls_.refuse_more(); }
     // Leaves batches to other gateways, and waits for the calls that run.
     void drain(std::chrono::milliseconds patience);
     // Afterwards, no call has events.
     void close();
 
 private:
-    std::unique_ptr<Callers> callers_;    // nullptr: anyone may call
-    std::unique_ptr<UsageLedger> usage_;  // nullptr: none is kept
-    consumer::AdapterTopic adapters_;
+    std::unique_ptr<Callers> callers_;                    // nullptr: anyone may call
+    std::unique_ptr<UsageLedger> usage_;                  // nullptr: none is kept
+    std::unique_ptr<consumer::AdapterTopic> registered_;  // nullptr: the options name others
+    const consumer::AdapterDirectory& adapters_;
     consumer::KafkaCalls calls_;
     consumer::RepeatableCalls repeatable_;
     std::unique_ptr<Batches> batches_;              // nullptr: none are kept
     const std::int64_t gateways_;                   // as the settings say; 0: they are counted
     std::unique_ptr<consumer::LiveGateways> live_;  // nullptr: nobody counts them
+};
+
+// Ends the events of calls before the gateway that hears of them, however serving ends.
+class ClosingServices {
+public:
+    explicit ClosingServices(Services& services) : services_(services) {}
+    ~ClosingServices() { services_.close(); }
+    ClosingServices(const ClosingServices&) = delete;
+    ClosingServices& operator=(const ClosingServices&) = delete;
+
+private:
+    Services& services_;
 };
 
 }  // namespace lorry::ops

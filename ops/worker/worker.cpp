@@ -21,12 +21,12 @@
 #include "ops/event_log.h"
 #include "ops/kafka_settings.h"
 #include "ops/metrics.h"
-#include "ops/pipeline_setup.h"
 #include "ops/signals.h"
 #include "ops/units.h"
 #include "ops/worker/health.h"
 #include "ops/worker/health_server.h"
 #include "ops/worker/worker_observer.h"
+#include "ops/worker/worker_setup.h"
 
 namespace lorry::ops {
 namespace {
@@ -37,16 +37,6 @@ std::string host_name() {
     std::array<char, 256> name{};
     if (gethostname(name.data(), name.size() - 1) != 0) return "worker";
     return name.data();
-}
-
-consumer::CarefulStarts::Options careful_starts_of(const Settings& settings) {
-    consumer::CarefulStarts::Options options{.at_once = static_cast<std::size_t>(settings.max_batch)};
-    options.jobs = std::max(options.jobs, options.at_once);
-    return options;
-}
-
-consumer::GroupProtocol group_protocol_of(const Settings& settings) {
-    return settings.group_protocol == "consumer" ? consumer::GroupProtocol::consumer : consumer::GroupProtocol::classic;
 }
 
 // Waits until the ledger has read what was committed last, so that it shows the worker's last jobs. Gives up after a few seconds, as the
@@ -153,18 +143,11 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     consumer::ControlTopic cancels(kafka, {.topics = topics});
     const std::unique_ptr<consumer::Ledger> ledger =
         consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics, .days = settings.ledger_days});
-    consumer::KafkaMember kafka_member(kafka, {.topics = topics,
-                                               .group = group,
-                                               .member = member,
-                                               .protocol = group_protocol_of(settings),
-                                               .exactly_once = settings.exactly_once,
-                                               .careful_starts = careful_starts_of(settings)});
+    consumer::KafkaMember kafka_member(kafka, member_options(settings, group, member));
     adapters.wait_until_read(deadline);
     cancels.wait_until_read(deadline);
 
     WorkerObserver observer(metrics, ledger.get());
-    consumer::PipelineOptions pipeline_options = ops::pipeline_options(settings, setup.engine(), member);
-    pipeline_options.calls_in_flight_max = static_cast<std::size_t>(settings.in_flight_calls);
     consumer::Pipeline pipeline({.source = kafka_member.source(),
                                  .sink = kafka_member.sink(),
                                  .adapters = adapters,
@@ -173,7 +156,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
                                  .engine = setup.engine(),
                                  .reply = setup.reply(),
                                  .observer = observer},
-                                pipeline_options);
+                                worker_pipeline_options(settings, setup.engine(), member));
     sources.member = [&] { return kafka_member.stats(); };
     if (ledger) sources.ledger = [&] { return ledger->stats(); };
     phase = Phase::running;

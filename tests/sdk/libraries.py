@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "ops" / "example"
+PATIENCE = 120  # seconds, for what takes one
 MODULES = ROOT / ".deps" / "tools" / "node_modules"
 sys.path[:0] = map(str, ROOT.glob(".deps/tools/lib/python3*/site-packages"))  # of ops/setup --tests, before older ones
 try:

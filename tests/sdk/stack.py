@@ -6,9 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from libraries import EXAMPLE, ROOT
-
-PATIENCE = 120
+from libraries import EXAMPLE, PATIENCE, ROOT
 
 
 class Stack:

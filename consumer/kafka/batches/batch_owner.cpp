@@ -170,7 +170,8 @@ struct BatchOwner::State {
     bool step_all();
     struct Round {
         const BatchRun::Positions& read;
-        std::int64_t tenant_open = 0;  // open_lines() of all batches of the tenant
+        std::int64_t tenant_open = 0;        // open_lines() of all batches of the tenant
+        std::int64_t tenant_open_bytes = 0;  // open_bytes() of these
     };
     bool step(std::int32_t number, const std::string& batch, const Round& round);
     void lose(std::int32_t number, const std::string& why);
@@ -348,9 +349,11 @@ void BatchOwner::State::read_from(const BatchRun::Positions& wanted) {
         begins.push_back({options.topics.results(), partition, offset});
     // Partitions that no position names were added after the batch began, unless it begins now.
     const RecordReader::Start start = from ? RecordReader::Start(RecordReader::Beginning{}) : RecordReader::End{};
-    results.emplace(config,
-                    RecordReader::Options{
-                        .topics = {options.topics.results()}, .start = start, .positions = std::move(begins), .passes_unreadable = true});
+    results.emplace(config, RecordReader::Options{.topics = {options.topics.results()},
+                                                  .start = start,
+                                                  .positions = std::move(begins),
+                                                  .passes_unreadable = true,
+                                                  .is_waited_for = true});
     refresh_next = SteadyClock::now() + refresh_interval;
 }
 
@@ -385,6 +388,7 @@ bool BatchOwner::State::step_all() {
     struct Tenant {
         std::map<std::string, std::int32_t> batches;  // partitions, by batch
         std::int64_t open = 0;                        // lines that were sent and have no result
+        std::int64_t open_bytes = 0;                  // the same
         std::optional<std::string> amid;              // a batch
     };
     std::map<std::string, Tenant> tenants;
@@ -393,6 +397,7 @@ bool BatchOwner::State::step_all() {
             Tenant& tenant = tenants[run->record().tenant];
             tenant.batches.emplace(id, number);
             tenant.open += run->open_lines();
+            tenant.open_bytes += run->open_bytes();
             if (run->is_amid()) tenant.amid = id;
         }
     }
@@ -404,7 +409,8 @@ bool BatchOwner::State::step_all() {
         auto batch = tenant.amid ? batches.find(*tenant.amid) : batches.upper_bound(last_of[name]);
         for (std::size_t i = 0; i < batches.size(); ++i, ++batch) {
             if (batch == batches.end()) batch = batches.begin();
-            if (!step(batch->second, batch->first, {.read = read, .tenant_open = tenant.open})) continue;
+            if (!step(batch->second, batch->first, {.read = read, .tenant_open = tenant.open, .tenant_open_bytes = tenant.open_bytes}))
+                continue;
             last_of[name] = batch->first;
             has_done = true;
             break;
@@ -428,7 +434,8 @@ bool BatchOwner::State::step(std::int32_t number, const std::string& batch, cons
                                         .is_cancelled = topics.is_cancelled(batch),
                                         .read = round.read,
                                         .key_jobs = counts ? topics.key_jobs(record.tenant, record.key) : 0,
-                                        .others_open = round.tenant_open - run.open_lines()});
+                                        .others_open = round.tenant_open - run.open_lines(),
+                                        .others_open_bytes = round.tenant_open_bytes - run.open_bytes()});
         if (!run.has_ended()) return has_done;
         log_info("batch {} is {}: {} of {} lines are well", batch, name_of(run.record().state), run.record().succeeded, run.record().lines);
         partition->second->ended.insert(batch);

@@ -1,5 +1,5 @@
-// Carries out batches, as one of the gateways that share the partitions of the batches topic as a consumer group. Made by `lorry serve`.
-// One thread of its own.
+// Carries out batches, as one of the gateways that share the partitions of the batches topic as a consumer group. Made by `lorry serve`
+// and `lorry up`. One thread of its own.
 //
 // Each partition has a transactional id, so a gateway that lost a partition without noticing cannot write for it any more: the next owner
 // opens a producer of that id, which ends what the other left open, and reads the topic to its end before it does anything.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -26,8 +27,9 @@ using Clock = std::chrono::steady_clock;
 using schema::Json;
 
 constexpr milliseconds reader_turn{100};
-constexpr milliseconds cancels_patience{5'000};         // at the end
-constexpr std::size_t record_bytes_besides = 64 << 10;  // of a call's record, besides its body
+constexpr milliseconds cancels_patience{5'000};          // at the end
+constexpr std::size_t record_bytes_besides = 64 << 10;   // of a call's record, besides its body, at most
+constexpr std::size_t record_bytes_besides_usual = 512;  // the same, of most
 
 KafkaSettings producer_settings_of(const KafkaCalls::Options& options) {
     KafkaSettings settings = producer_settings({.record_bytes_max = options.call_bytes_max + record_bytes_besides});
@@ -84,10 +86,14 @@ struct KafkaCalls::State {
     void take(const schema::JobRecord& record);
     void take_result(const schema::JobRecord& record);
     void take_chunk(const schema::JobRecord& record);
-    bool is_open(const std::string& id);
+    // Whether it concerns a call that is open.
+    bool note(const schema::JobRecord& record);
     bool is_away() const { return reader_away || producer_away; }
     void fail(const std::string& why);
     // With mutex held.
+    std::optional<std::int32_t> partition_for(std::size_t bytes) const;
+    void count_unanswered(const std::string& id, std::int32_t partition, std::size_t bytes);
+    void forget_unanswered(const std::string& id);
     void send_cancel(const std::string& id, const schema::Source& place);
     void end(OpenCalls::iterator call, CallEnd end);
     void end_if_complete(OpenCalls::iterator call);
@@ -106,6 +112,13 @@ struct KafkaCalls::State {
     std::unordered_map<std::uint64_t, std::string> sending;  // ids of calls that the brokers have not taken yet, by tag
     std::uint64_t next_tag = 0;
     std::int32_t next_partition = 0;
+    // With partition_bytes_max: calls that no worker may have read yet, also if nobody waits for them any more.
+    struct Unanswered {
+        std::int32_t partition = 0;
+        std::size_t bytes = 0;
+    };
+    std::unordered_map<std::string, Unanswered> unanswered;     // by id
+    std::map<std::int32_t, std::size_t> unanswered_bytes = {};  // by partition
     bool is_closed = false;
     Stats counts;
     std::optional<std::string> failure;
@@ -122,8 +135,10 @@ KafkaCalls::State::State(const KafkaConfig& the_config, Options the_options)
           the_config, KafkaConnection::Kind::producer, producer_settings_of(options),
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_dr_msg_cb(conf, on_report); }, this),
       // From before the first call on, so that no result is missed. A batch that cannot be read must not hold up those behind it.
-      reader(the_config,
-             {.topics = {options.topics.results(), options.topics.chunks()}, .start = RecordReader::End{}, .passes_unreadable = true}) {
+      reader(the_config, {.topics = {options.topics.results(), options.topics.chunks()},
+                          .start = RecordReader::End{},
+                          .passes_unreadable = true,
+                          .is_waited_for = true}) {
     partitions = producer.required_partition_count(options.topics.calls());
     producer.required_partition_count(options.topics.control());
     topic_id = producer.topic_id(options.topics.calls());
@@ -151,6 +166,7 @@ void KafkaCalls::State::report(std::uint64_t tag, rd_kafka_resp_err_t error, std
             log_warning("{}: a cancel was not taken: {}", options.topics.control(), rd_kafka_err2str(error));
         return;
     }
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) forget_unanswered(sent.mapped());
     const auto call = open.find(sent.mapped());
     if (call == open.end()) return;
     if (error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) {
@@ -210,13 +226,39 @@ void KafkaCalls::State::fail(const std::string& why) {
     end_all();
 }
 
-bool KafkaCalls::State::is_open(const std::string& id) {
+bool KafkaCalls::State::note(const schema::JobRecord& record) {
+    if (!record.key) return false;
     const std::lock_guard lock(mutex);
-    return open.contains(id);
+    forget_unanswered(*record.key);
+    return open.contains(*record.key);
+}
+
+// The next one in turn that has room; nullopt: none has.
+std::optional<std::int32_t> KafkaCalls::State::partition_for(std::size_t bytes) const {
+    for (std::int32_t i = 0; i < partitions; ++i) {
+        const std::int32_t partition = (next_partition + i) % partitions;
+        const auto taken = unanswered_bytes.find(partition);
+        if (taken == unanswered_bytes.end() || taken->second + bytes <= options.partition_bytes_max) return partition;
+    }
+    return std::nullopt;
+}
+
+void KafkaCalls::State::count_unanswered(const std::string& id, std::int32_t partition, std::size_t bytes) {
+    if (!options.partition_bytes_max) return;
+    unanswered.emplace(id, Unanswered{.partition = partition, .bytes = bytes});
+    unanswered_bytes[partition] += bytes;
+}
+
+void KafkaCalls::State::forget_unanswered(const std::string& id) {
+    const auto place = unanswered.find(id);
+    if (place == unanswered.end()) return;
+    const auto [partition, bytes] = place->second;
+    unanswered.erase(place);
+    if ((unanswered_bytes.at(partition) -= bytes) == 0) unanswered_bytes.erase(partition);
 }
 
 void KafkaCalls::State::take(const schema::JobRecord& record) {
-    if (!record.key || !is_open(*record.key)) return;  // of another gateway, or of a batch
+    if (!note(record)) return;  // of another gateway, of a batch, or of a call that nobody waits for
     record.source.topic == options.topics.results() ? take_result(record) : take_chunk(record);
 }
 
@@ -301,25 +343,31 @@ std::optional<CallRefusal> KafkaCalls::submit(Call call, CallListener& listener)
     };
     if (state.is_closed || state.is_away()) return refuse(call_unavailable);
     if (state.open.size() >= state.options.calls_max) return refuse(CallRefusal{});
+    const std::size_t bytes = value.size() + record_bytes_besides_usual;
+    const auto partition = state.partition_for(bytes);
+    if (!partition) return refuse(CallRefusal{});
     const std::uint64_t tag = state.next_tag++;
-    const auto error = produce(state.producer.handle(), {.topic = state.options.topics.calls(),
-                                                         .partition = state.next_partition,
-                                                         .key = call.id,
-                                                         .value = value,
-                                                         .headers = headers,
-                                                         .tag = tag});
+    const auto error = produce(
+        state.producer.handle(),
+        {.topic = state.options.topics.calls(), .partition = *partition, .key = call.id, .value = value, .headers = headers, .tag = tag});
     if (error == RD_KAFKA_RESP_ERR__QUEUE_FULL) return refuse(CallRefusal{});
     if (error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) return refuse({.kind = CallRefusal::Kind::too_large});
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
         log_warning("{}: a call was not taken: {}", state.options.topics.calls(), explain(error, state.options.topics.calls()));
         return refuse(call_unavailable);
     }
-    state.next_partition = (state.next_partition + 1) % state.partitions;
+    state.next_partition = (*partition + 1) % state.partitions;
+    state.count_unanswered(call.id, *partition, bytes);
     ++state.counts.sent;
     state.sending.emplace(tag, call.id);
     const bool is_new = state.open.emplace(std::move(call.id), OpenCall{.listener = listener}).second;
     CHECK(is_new, "each call has an id of its own");
     return std::nullopt;
+}
+
+void KafkaCalls::refuse_more() {
+    const std::lock_guard lock(state_->mutex);
+    state_->is_closed = true;
 }
 
 void KafkaCalls::cancel(const std::string& id) {

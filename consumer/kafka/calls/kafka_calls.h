@@ -1,5 +1,5 @@
 // Calls that workers run: they are sent to the calls topic, and answered with what comes back in the results and chunks topics. Made by
-// `lorry serve`. Keeps nothing: many of these run side by side, and each takes only the results of its own calls.
+// `lorry serve` and `lorry up`. Keeps nothing: many of these run side by side, and each takes only the results of its own calls.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,10 @@ class KafkaCalls final : public CallBackend {
 public:
     struct Options {
         schema::Topics topics;
-        std::size_t calls_max = 4096;                           // that wait or run; more are refused as full
-        std::size_t call_bytes_max = std::size_t{1} << 20;      // of a body
+        std::size_t calls_max = 4096;                       // that wait or run; more are refused as full
+        std::size_t call_bytes_max = std::size_t{1} << 20;  // of a body
+        // Of calls in a partition of which nothing has come back: more are refused as full. For brokers that keep no more; nullopt: any.
+        std::optional<std::size_t> partition_bytes_max;
         std::optional<std::chrono::milliseconds> call_timeout;  // afterwards nobody waits for a call, and no worker begins it
         std::chrono::milliseconds send_timeout{10'000};         // for brokers to take a call; then it ends as unavailable
     };
@@ -31,6 +33,8 @@ public:
     ~KafkaCalls() override;
 
     std::optional<CallRefusal> submit(Call call, CallListener& listener) override;
+    // Takes no more calls: they are unavailable. Those that are open go on.
+    void refuse_more();
     // Also stops its job, wherever that is. Workers then end it, and nobody reads how.
     void cancel(const std::string& id) override;
 

@@ -8,9 +8,11 @@
 
 #include "consumer/kafka/batches/batch_topics.h"
 #include "consumer/kafka/producer.h"
+#include "consumer/reading_pace.h"
 #include "schema/secret.h"
 #include "tests/support/fake_batches.h"
 #include "tests/support/kafka_fixture.h"
+#include "tests/support/noise.h"
 
 namespace lorry::consumer {
 namespace {
@@ -32,19 +34,22 @@ std::string input_of(int count) {
 class BatchOwnerTest : public testing::Test {
 protected:
     // One partition of jobs, so that they have one order.
-    explicit BatchOwnerTest(int partitions = 1) : broker(broker_options(partitions)) {}
+    explicit BatchOwnerTest(int partitions = 1, ReadingPace* pace = nullptr)
+        : broker(broker_options(partitions)),
+          config{.brokers = broker.address(), .passthrough = {}, .deadline_start = 15s, .deadline_later = 20s, .pace = pace} {}
 
     BatchOwner::Options options() const {
         return {.topics = topics, .run = {.base_name = "tiny", .ahead = 10, .slice_lines = 5, .part_bytes = 600}};
     }
-    BatchRecord create(const std::string& tenant, int count) {
+    BatchRecord create(const std::string& tenant, int count) { return create(tenant, input_of(count)); }
+    BatchRecord create(const std::string& tenant, const std::string& input) {
         const BatchRecord batch = {.id = schema::draw_batch_id(),
                                    .tenant = tenant,
                                    .input_file = schema::draw_file_id(),
                                    .endpoint = schema::Endpoint::completions,
                                    .created = 1,
                                    .expires = 4'000'000'000};
-        store.put(batch.input_file, input_of(count));
+        store.put(batch.input_file, input);
         EXPECT_TRUE(known.add_file({.id = batch.input_file, .tenant = tenant, .created = 1}));
         EXPECT_TRUE(known.add_batch(batch));
         return batch;
@@ -61,10 +66,11 @@ protected:
     }
     // Answers the jobs that have no answer yet.
     void answer() {
+        const std::string id = tests::noise(result_id_bytes, 0);
         for (; answered < sent.size(); ++answered) {
             const schema::JobRecord& job = sent[answered];
             const std::string result = fmt::format(
-                R"({{"id":"r","custom_id":"id-{}","response":{{"status_code":200,"request_id":"r","body":{{}}}},"error":null}})",
+                R"({{"id":"{}","custom_id":"id-{}","response":{{"status_code":200,"request_id":"r","body":{{}}}},"error":null}})", id,
                 header_of(job, line_number_header));
             std::vector<schema::Header> headers;
             for (const std::string_view name : {schema::batch_id_header, line_number_header})
@@ -104,13 +110,14 @@ protected:
 
     EmbeddedBroker broker;
     schema::Topics topics;
-    KafkaConfig config{.brokers = broker.address(), .passthrough = {}, .deadline_start = 15s, .deadline_later = 20s};
+    KafkaConfig config;
     BatchTopics known{config, topics};
     tests::MemoryStore store;
     RecordReader jobs{config, {.topics = {topics.jobs()}}};
     KafkaProducer worker{config, {.limits = {}}};
     std::vector<schema::JobRecord> sent;
     std::size_t answered = 0;
+    std::size_t result_id_bytes = 1;
 };
 
 class BatchOwnersTest : public BatchOwnerTest {
@@ -184,6 +191,38 @@ TEST_F(BatchOwnerTest, ACancelStopsWhatRuns) {
     const auto cancels = read_all(config, topics.control());
     EXPECT_EQ(
         std::ranges::count_if(cancels, [&](const auto& record) { return record.key.value_or("").find(batch.id) != std::string::npos; }), 1);
+}
+
+// As under `lorry up`: what waits is bounded, and the broker keeps 5 MiB.
+class BatchOwnerUpTest : public BatchOwnerTest {
+protected:
+    BatchOwnerUpTest() : BatchOwnerTest(1, &reading_pace) {}
+
+private:
+    inline static ReadingPace reading_pace;  // outlives the clients of the base
+};
+
+TEST_F(BatchOwnerUpTest, NeitherLinesNorResultsAreDroppedThatTheBrokerHasNoRoomFor) {
+    constexpr int count = 8;  // 7.2 MB, and as much of results
+    BatchOwner::Options bounded = options();
+    bounded.run.ahead = 2'000;
+    bounded.run.ahead_bytes = std::int64_t{2} << 20;
+    bounded.run.part_bytes = std::size_t{4} << 20;
+    result_id_bytes = 900'000;
+    std::string input;
+    for (int i = 0; i < count; ++i) {
+        input += fmt::format(R"({{"custom_id":"id-{}","method":"POST","url":"/v1/completions","body":{{"prompt":"{}"}}}})", i,
+                             tests::noise(900'000, i)) +
+                 "\n";
+    }
+    const BatchOwner owner(config, bounded, known, store);
+    const BatchRecord batch = create("search", input);
+    const auto deadline = Clock::now() + 60s;
+    while (state_of(batch) == BatchState::validating && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+    std::this_thread::sleep_for(200ms);
+    jobs = RecordReader(config, {.topics = {topics.jobs()}});  // a worker that comes once the owner has sent all that it may
+    EXPECT_TRUE(ends_by_work(batch));
+    expect_all_once(batch, count);
 }
 
 // Passes calls on, and counts when contents are listed.

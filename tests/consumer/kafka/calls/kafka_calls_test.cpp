@@ -146,6 +146,43 @@ TEST_F(KafkaCallsTest, GoRoundThePartitions) {
     EXPECT_EQ(seen.size(), std::size_t{partitions});
 }
 
+// For a broker that keeps no more: what a worker has not read counts, also if nobody waits for it any more.
+TEST_F(KafkaCallsTest, AreRefusedWhereTooManyBytesWait) {
+    KafkaCalls::Options bounded = options();
+    bounded.calls_max = 100;
+    bounded.partition_bytes_max = 4'000;
+    KafkaCalls calls(config, bounded);
+    const auto large = [](int number) {
+        consumer::Call call = call_of("call-" + std::to_string(number));
+        call.body = fmt::format(R"({{"prompt":"{}"}})", std::string(3'000, 'x'));
+        return call;
+    };
+    for (int i = 0; i < partitions; ++i) ASSERT_FALSE(calls.submit(large(i), listener));
+    const auto refusal = calls.submit(large(9), listener);
+    ASSERT_TRUE(refusal);
+    EXPECT_EQ(refusal->kind, CallRefusal::Kind::full);
+    const schema::JobRecord first = next_call();
+    calls.cancel(*first.key);
+    EXPECT_TRUE(calls.submit(large(9), listener)) << "it may not have been read yet";
+    answer(first, 1);
+    const auto deadline = Clock::now() + 20s;
+    while (calls.submit(large(9), listener) && Clock::now() < deadline) std::this_thread::sleep_for(5ms);
+    std::string last;
+    while (last != "call-9" && Clock::now() < deadline) last = *next_call().key;
+    EXPECT_EQ(last, "call-9");
+}
+
+TEST_F(KafkaCallsTest, MoreAreRefusedAtTheEndWhileThoseThatRunGoOn) {
+    KafkaCalls calls(config, options());
+    ASSERT_FALSE(calls.submit(call_of("call-1"), listener));
+    calls.refuse_more();
+    const auto refusal = calls.submit(call_of("call-2"), listener);
+    ASSERT_TRUE(refusal);
+    EXPECT_EQ(refusal->kind, CallRefusal::Kind::unavailable);
+    answer(next_call(), 1);
+    EXPECT_THAT(listener.events_of("call-1", 1), ElementsAre("end 200 {}"));
+}
+
 // Pins: a stream ended without its last chunks, as its result was read first.
 TEST_F(KafkaCallsTest, AStreamEndsAfterItsLastChunk) {
     KafkaCalls calls(config, options());
