@@ -110,19 +110,24 @@ Read object_of(std::string place, const Json& value) {
 // Tags in free text. What they hold is checked by the grammar library.
 Read tags_of(std::string place, const Json& value) {
     Members members(place, value);
-    if (members.find("format") != nullptr) {
-        return unexpected(
-            unsupported(members.place_of("format"),
-                        fmt::format("field '{}' is not supported; write the tags as '{}' and '{}'", members.place_of("format"),
-                                    members.place_of("structures"), members.place_of("triggers"))));
-    }
+    const Json* format = members.find("format");
     const Json* structures = members.find("structures");
     const Json* triggers = members.find("triggers");
+    const auto tags = [&](Json parts) { return Structure{.kind = Structure::Kind::tags, .field = std::move(place), .text = parts.dump()}; };
+    if (format != nullptr) {
+        const std::string name = members.place_of("format");
+        if (!format->is_object()) return unexpected(wrong_type(name, "an object", *format));
+        for (const auto& [other, member] : {std::pair("structures", structures), std::pair("triggers", triggers)}) {
+            if (member == nullptr) continue;
+            const std::string second = members.place_of(other);
+            return unexpected(
+                invalid(second, fmt::format("fields '{}' and '{}' are both present; give 'format', or the others", name, second)));
+        }
+        return tags(Json::object({{"format", *format}}));
+    }
     if (structures == nullptr) return unexpected(missing(members.place_of("structures"), structures, "it lists {begin, schema, end}"));
     if (triggers == nullptr) return unexpected(missing(members.place_of("triggers"), triggers, "it lists the texts that begin tags"));
-    return Structure{.kind = Structure::Kind::tags,
-                     .field = std::move(place),
-                     .text = Json::object({{"structures", *structures}, {"triggers", *triggers}}).dump()};
+    return tags(Json::object({{"structures", *structures}, {"triggers", *triggers}}));
 }
 
 Read tags_as_text(std::string place, const Json& value) {

@@ -6,11 +6,14 @@ mod bounds;
 mod formats;
 mod lark;
 mod literal;
+mod parts;
 mod pattern;
 mod schema;
 mod space;
+mod tag_format;
 mod tags;
 mod warm;
+mod word;
 
 use std::sync::{Arc, Mutex};
 
@@ -133,7 +136,11 @@ impl Compiler {
     }
 
     fn cold_start_of(&self, structure: &Structure, style: Style) -> Result<TokenParser, String> {
-        let mut start = self.factory.create_parser(self.grammar_of(structure, style)?).map_err(message_of)?;
+        let start = self.factory.create_parser(self.grammar_of(structure, style)?).map_err(|error| error.to_string());
+        let mut start = start.map_err(|message| match structure {
+            Structure::Rules(_) | Structure::Tags(_) => message_of(without_place(&message)),
+            _ => message_of(message),
+        })?;
         start.start_without_prompt();
         // The library computes states as it needs them: a grammar that is too complex from the first token on is refused here.
         if !start.stopped() {
@@ -193,6 +200,12 @@ fn message_of(error: impl std::fmt::Display) -> String {
         }
         message => message.to_string(),
     }
+}
+
+/// Of a message on rules that the job did not write: without the place in them, and the lines there.
+fn without_place(message: &str) -> &str {
+    let line = message.lines().next().unwrap_or(message);
+    line.strip_prefix("at ").and_then(|rest| rest.split_once("): ")).map_or(line, |(_, rest)| rest)
 }
 
 fn check_size(what: &str, text: &str, most: usize) -> Result<(), String> {
