@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/batch.h"
+#include "engine/draft_limits.h"
 #include "engine/mask_time.h"
 #include "engine/running_set.h"
 #include "engine/scheduler.h"
@@ -427,17 +428,12 @@ void Engine::Implementation::take_results(const BatchEntry& entry, StepOutput& o
 // Guesses what comes next, where that takes less time than drawing it. A step has no rows with logits for more than is spare.
 void Engine::Implementation::draft(Sequence& sequence) const {
     if (options.drafts_max == 0) return;
-    const auto sequences_running = std::max<std::int64_t>(1, std::ssize(running.sequences()));
-    const std::int64_t spare = std::max<std::int64_t>(0, limits.sample_rows - sequences_running);
-    std::int64_t count = std::min(options.drafts_max, spare);
-    if (sequence.request().drawing->depends_on_drawn()) {  // each draft takes a mask
-        count = std::min(count, spare / sequences_running);
-        if (options.mask_patience && sequence.mask_seconds > 0.0)
-            count = std::min(count, static_cast<std::int64_t>(options.mask_patience->seconds_least / sequence.mask_seconds /
-                                                              static_cast<double>(sequences_running)));
-    }
-    const double chance_least = cost.chance_least(sequences_running, sequence.guess_seconds);
-    sequence.draft({.count = count, .chance_least = options.draft_chance_least.value_or(chance_least)});
+    const DraftRoom room{.drafts_max = options.drafts_max,
+                         .sample_rows = limits.sample_rows,
+                         .sequences = std::ssize(running.sequences()),
+                         .mask_patience = options.mask_patience,
+                         .chance_least = options.draft_chance_least};
+    sequence.draft(draft_limits(sequence, room, cost));
 }
 
 bool Engine::Implementation::release_blocks_of_waiting() {
