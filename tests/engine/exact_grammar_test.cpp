@@ -2,68 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "engine/text/grammar.h"
-#include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/accepted_text.h"
 
 namespace lorry::engine {
 namespace {
 
-GrammarCompiler& exact_compiler() {
-    static const Tokenizer& tokenizer = tests::gpt2_tokenizer();
-    static const auto vocabulary = static_cast<std::int64_t>(tokenizer.vocabulary_size());
-    static GrammarCompiler compiler(tokenizer, vocabulary, {static_cast<TokenId>(vocabulary - 1)});
-    return compiler;
-}
-
-const std::string& spelling_of(TokenId token) {
-    static const std::vector<std::string> spellings = [] {
-        std::vector<std::string> all;
-        for (std::size_t id = 0; id < tests::gpt2_tokenizer().vocabulary_size(); ++id)
-            all.push_back(tests::gpt2_tokenizer().token_bytes(static_cast<TokenId>(id)));
-        return all;
-    }();
-    return spellings[static_cast<std::size_t>(token)];
-}
-
-// The longest token that may come next and with which the text begins.
-std::optional<TokenId> next_of(std::span<const std::uint32_t> allowed, std::string_view text) {
-    std::optional<TokenId> best;
-    for (std::size_t token = 0; token < tests::gpt2_tokenizer().vocabulary_size(); ++token) {
-        if ((allowed[token / 32] >> (token % 32) & 1U) == 0) continue;
-        const std::string& bytes = spelling_of(static_cast<TokenId>(token));
-        if (bytes.empty() || !text.starts_with(bytes)) continue;
-        if (!best || bytes.size() > spelling_of(*best).size()) best = static_cast<TokenId>(token);
-    }
-    return best;
-}
-
 // Whether an answer may be this text as a whole.
-bool takes(const std::string& schema, std::string_view text) {
-    const auto grammar = exact_compiler().compile({.text = schema, .space = ""});
-    CHECK(grammar, "the schema of the test compiles");
-    const std::size_t end = tests::gpt2_tokenizer().vocabulary_size() - 1;
-    Grammar::Answer answer = (*grammar)->begin();
-    while (true) {
-        const auto forced = answer.force().value();
-        for (const TokenId token : forced.tokens) {
-            if (!text.starts_with(spelling_of(token))) return false;
-            text.remove_prefix(spelling_of(token).size());
-        }
-        if (forced.complete) return text.empty();
-        const auto allowed = answer.allowed().value();
-        if (text.empty()) return (allowed[end / 32] >> (end % 32) & 1U) != 0;
-        const auto token = next_of(allowed, text);
-        if (!token) return false;
-        text.remove_prefix(spelling_of(*token).size());
-        if (answer.accept(*token).value()) return text.empty();
-    }
-}
+bool takes(const std::string& schema, std::string_view text) { return *tests::grammar_takes({.text = schema, .space = ""}, text); }
 
 TEST(ExactGrammars, KnowTheCalendar) {
     const std::string date = R"({"type":"string","format":"date"})";
@@ -149,11 +97,16 @@ TEST(ExactGrammars, WriteNamesInOneWay) {
 
 TEST(ExactGrammars, RefuseWhatNoAnswerCouldKeepExactly) {
     const auto refusal = [](const std::string& schema) {
-        const auto grammar = exact_compiler().compile({.text = schema});
+        const auto grammar = tests::gpt2_compiler().compile({.text = schema});
         return grammar ? "none" : grammar.error();
     };
     EXPECT_THAT(refusal(R"({"type":"number","multipleOf":0.05})"),
-                testing::StartsWith("multipleOf 0.05 is not supported: it is not exact in binary"));
+                testing::StartsWith("multipleOf 0.05 is not supported: it is not exact in binary, and readers of JSON would find that "
+                                    "multiples such as 0.15 are none"));
+    EXPECT_THAT(refusal(R"({"type":"number","multipleOf":0.01})"),
+                testing::AllOf(testing::HasSubstr("multiples such as 0.07 are none. Ask for an integer"),
+                               testing::HasSubstr("a pattern such as ^[0-9]+\\.[0-9]{2}$.")));
+    EXPECT_TRUE(takes(R"({"type":"string","pattern":"^[0-9]+\\.[0-9]{2}$"})", R"("19.99")"));
     EXPECT_THAT(refusal(R"({"type":"number","exclusiveMinimum":0.0000001})"),
                 testing::StartsWith("an exclusive bound of 0.0000001 needs more digits"));
     EXPECT_THAT(refusal(R"({"type":"number","exclusiveMaximum":1234567890123456})"),

@@ -13,6 +13,8 @@ const DECIMALS_MAX: usize = 6;
 const DIGITS_EXACT: usize = 15;
 /// 0.5, 0.25 and so on to it are exact in binary, and so are their multiples.
 const HALVES: f64 = 1_024.0;
+/// To find one that a validator would refuse.
+const MULTIPLES_TRIED: u32 = 1_000;
 
 /// Writes exclusive bounds of a schema as the next number that is allowed. `multiple`: of the schema. The error says what is not supported.
 pub fn prepare(schema: &mut Object, multiple: Option<f64>) -> Result<(), String> {
@@ -33,11 +35,7 @@ pub fn prepare(schema: &mut Object, multiple: Option<f64>) -> Result<(), String>
 
 fn check_multiple(schema: &mut Object, multiple: f64) -> Result<(), String> {
     if (multiple * HALVES).fract() != 0.0 {
-        return Err(format!(
-            "multipleOf {multiple} is not supported: it is not exact in binary, and readers of JSON would find that multiples \
-             such as {} are none; give a whole number, or one such as 0.5, 0.25 and 0.125",
-            3.0 * multiple
-        ));
+        return Err(inexact(multiple));
     }
     // A validator divides beyond them with what is left of the digits.
     if !schema.get("multipleOf").is_some_and(Value::is_u64) {
@@ -48,6 +46,20 @@ fn check_multiple(schema: &mut Object, multiple: f64) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Validators divide in binary: 19.99 / 0.01 is not whole there.
+fn inexact(multiple: f64) -> String {
+    let decimals = decimals(multiple);
+    let unit = (multiple * 10_f64.powi(decimals as i32)).round();
+    let multiples = (1..=MULTIPLES_TRIED).filter_map(|count| format!("{}e-{decimals}", f64::from(count) * unit).parse::<f64>().ok());
+    let wrong = multiples.into_iter().find(|number| (number / multiple).fract() != 0.0);
+    let example = wrong.map_or(String::new(), |number| format!(" such as {number}"));
+    format!(
+        "multipleOf {multiple} is not supported: it is not exact in binary, and readers of JSON would find that multiples{example} are \
+         none. Ask for an integer of smaller units, such as cents, or for a string with a pattern such as ^[0-9]+\\.[0-9]{{{decimals}}}$. \
+         Whole numbers are supported, and 0.5, 0.25 and so on to 1/1024"
+    )
 }
 
 /// With so many decimals and no more, a number above 0 is one of at least 0.000001, also in binary.
