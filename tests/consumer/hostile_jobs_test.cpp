@@ -67,6 +67,32 @@ std::vector<Attack> attacks() {
         choices.jobs.push_back(R"({"custom_id":"bad","url":"/classify","body":{"model":"base","input":"w1 w2","choices":[)" + many + "]}}");
     }
     all.push_back(std::move(choices));
+    const auto held_to = [&](const std::string& structure) {
+        return completion("bad", R"(,"max_tokens":60,"structured_outputs":)" + structure);
+    };
+    const auto repeated = [](std::string_view text, int times) {
+        std::string together;
+        for (int i = 0; i < times; ++i) together += text;
+        return together;
+    };
+    const std::string nested = repeated(R"({"type":"array","items":)", 40) + "{}" + repeated("}", 40);
+    const std::string listed = repeated("[[[[[1]]]]],", 12'000) + "1";
+    std::string chain = R"("d3000":{"const":1})";
+    for (int i = 0; i < 3'000; ++i)
+        chain += fmt::format(R"(,"d{}":{{"anyOf":[{{"$ref":"#/$defs/d{}"}},{{"$ref":"#/$defs/d0"}}]}})", i, i + 1);
+    Attack large{.name = "LargeStructures", .jobs = {}, .ending = "400 invalid_structure", .limits = {.tokens = 4'000, .bytes = 64 << 20}};
+    // Each is another, so that each is compiled.
+    Attack dear{.name = "DearStructures", .jobs = {}, .ending = "200", .limits = {.tokens = 4'000, .bytes = 64 << 20}};
+    for (int i = 0; i < 3; ++i) {
+        large.jobs.push_back(held_to(fmt::format(R"({{"json":{{"enum":[{}{}]}}}})", listed, i)));
+        large.jobs.push_back(held_to(fmt::format(R"({{"json":{{"title":"{}","$ref":"#/$defs/d0","$defs":{{{}}}}}}})", i, chain)));
+        dear.jobs.push_back(held_to(fmt::format(R"({{"json":{{"title":"{}","items":{}}}}})", i, nested)));
+        dear.jobs.push_back(held_to(fmt::format(R"({{"grammar":"start: a a a a a a a a\na: b? b? b?\nb: a? /[a-z ]/? // {}"}})", i)));
+        dear.jobs.push_back(held_to(fmt::format(R"({{"regex":"(a|b)*a(a|b){{6{}}}"}})", i)));
+        dear.jobs.push_back(held_to(fmt::format(R"({{"regex":"(?:[a-z]{{1,1000}}){{1,100{}}}"}})", i)));
+    }
+    all.push_back(std::move(large));
+    all.push_back(std::move(dear));
     Attack names{.name = "UnknownNames", .ending = "404 model_not_found"};
     for (int i = 0; i < 640; ++i) names.jobs.push_back(tests::job("bad", "", "ghost-" + std::to_string(i)));
     all.push_back(std::move(names));
@@ -83,8 +109,9 @@ struct Ghosts final : AdapterDirectory {
     std::vector<std::string> names() const override { return {}; }
 };
 
-constexpr auto attack_names = std::to_array<std::string_view>(
-    {"Samples", "MoreThanTheWindow", "StopTexts", "PromptScores", "EchoedScores", "LongPrompts", "Choices", "UnknownNames"});
+constexpr auto attack_names =
+    std::to_array<std::string_view>({"Samples", "MoreThanTheWindow", "StopTexts", "PromptScores", "EchoedScores", "LongPrompts", "Choices",
+                                     "LargeStructures", "DearStructures", "UnknownNames"});
 class HostileJobs : public testing::TestWithParam<std::string_view> {};
 
 TEST_P(HostileJobs, DoNotHoldUpOthers) {
@@ -95,6 +122,7 @@ TEST_P(HostileJobs, DoNotHoldUpOthers) {
     rig.adapters = &ghosts;
     rig.engine_options.sequences_max = 8;
     rig.engine_options.step_rows_max = 64;
+    rig.config.eos_ids = {93};
     rig.model = tests::make_hash_model(200, rig.engine_options.step_rows_max, rig.engine_options.sample_rows_max());
     rig.options.in_flight = attack.limits;
     rig.options.in_flight_max = 128;

@@ -12,6 +12,7 @@
 #include "schema/codec.h"
 #include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/labels.h"
+#include "tests/support/peak_memory.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::consumer {
@@ -331,8 +332,9 @@ TEST(Preparer, WhatMayBeDrawnDoesNotDependOnTheRoomThatThereIs) {
     EXPECT_GT(prepared(config, "", true).tokens_allowed, 1'000'000);
 }
 
-// They are taken, or refused for their size: in bounded time and with a bounded stack, either way.
-TEST(Preparer, HostileStructuresEndInBoundedTime) {
+// They are taken, or refused for their size: with bounded memory and a bounded stack, either way.
+TEST(Preparer, HostileStructuresTakeBoundedMemory) {
+    const long before = tests::peak_memory();
     std::string chain;
     std::string rules = "start: r0";
     for (int i = 0; i < 4'900; ++i) chain += fmt::format(R"("d{}":{{"anyOf":[{{"$ref":"#/$defs/d{}"}},{{"type":"null"}}]}},)", i, i + 1);
@@ -356,6 +358,7 @@ TEST(Preparer, HostileStructuresEndInBoundedTime) {
         EXPECT_THAT(refusal_of(structure), testing::AnyOf("", testing::HasSubstr("too"), testing::HasSubstr("items")))
             << structure.substr(0, 200);
     }
+    EXPECT_LT(tests::peak_memory() - before, 400 << 10) << "KiB; one takes 200 MB at most";
 }
 
 TEST(Preparer, FieldsThatAJobLeavesOutAreTheModels) {

@@ -138,6 +138,57 @@ TEST_P(DrawnTokens, WhereNoTokenMayBeDrawnTheJobFails) {
     EXPECT_EQ(result.error->code, schema::ErrorCode::invalid_value);
 }
 
+// Which letters came at which of the last 900 places is a state of its own: more than an answer may have.
+std::shared_ptr<const Grammar> grammar_that_grows() {
+    std::string regex = "[a-z]*a[a-z]{900}";
+    for (const char letter : std::string_view("bcdefghijklmnopqrstuvwxyz")) regex += std::string("|[a-z]*") + letter + "[a-z]{900}";
+    return grammar_of(regex);
+}
+
+// Pins: a grammar that fails in mid-answer ended the step's other answers, or the answer without an error.
+TEST_P(DrawnTokens, AGrammarThatBecomesTooComplexFailsItsOwnAnswerOnly) {
+    std::vector<Request> requests;
+    for (int i = 0; i < 3; ++i) {
+        Drawing drawing{.end_tokens = {grammar_end}, .grammar = i == 1 ? grammar_that_grows() : grammar_of("[a-z]{150}")};
+        requests.push_back(request_of(190, std::move(drawing)));
+    }
+    requests.push_back(request_of(150, Drawing{}));
+    const std::vector<Result> results = run(requests);
+    const Result& failed = results[1];
+    ASSERT_TRUE(failed.error);
+    EXPECT_EQ(failed.error->code, schema::ErrorCode::invalid_structure);
+    EXPECT_THAT(failed.error->message, testing::StartsWith("the answer could not go on as its structure demands: "));
+    EXPECT_THAT(failed.error->message, testing::EndsWith("; simplify the structure"));
+    EXPECT_GT(failed.tokens.size(), 1U) << "it failed in mid-answer";
+    for (const std::size_t other : {0U, 2U}) {
+        EXPECT_FALSE(results[other].error);
+        EXPECT_THAT(results[other].text, testing::MatchesRegex("[a-z]{150}"));
+        EXPECT_EQ(results[other].finish, FinishReason::stop);
+    }
+    EXPECT_EQ(results[3].tokens, hash_tokens(prompt(), 150));
+}
+
+TEST_P(DrawnTokens, ATokenThatEndsAThoughtAndBeginsTheAnswerFailsAnAnswerWithAGrammar) {
+    static constexpr ThoughtMarks marks{.start = "(", .end = "h"};
+    const std::vector<TokenId> he = *tests::gpt2_tokenizer().encode("he", false);
+    ASSERT_EQ(he.size(), 1U);
+    std::vector<Request> requests;
+    for (const bool has_grammar : {true, false}) {
+        Drawing drawing = thinking_drawing(ThoughtState::thinking, std::nullopt);
+        drawing.thinking->marks = &marks;
+        drawing.allowed.assign(drawing.allowed.size(), 0U);
+        drawing.allowed[static_cast<std::size_t>(he[0]) / 32] |= 1U << (he[0] % 32);
+        if (has_grammar) drawing.grammar = grammar_of("[a-z]{9}");
+        requests.push_back(request_of(5, std::move(drawing)));
+    }
+    const std::vector<Result> results = run(std::move(requests));
+    ASSERT_TRUE(results[0].error);
+    EXPECT_EQ(results[0].error->code, schema::ErrorCode::invalid_structure);
+    EXPECT_THAT(results[0].error->message, testing::StartsWith("one token ended the thought and began the answer"));
+    EXPECT_FALSE(results[1].error);
+    EXPECT_EQ(results[1].text, "hehehehehe") << "without a grammar it is an answer like others";
+}
+
 INSTANTIATE_TEST_SUITE_P(StepsQueued, DrawnTokens, testing::Values(1, 2));
 
 }  // namespace

@@ -7,11 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sys/resource.h>
 
 #include "engine/text/chat_template.h"
 #include "tests/engine/text/vectors.h"
 #include "tests/support/labels.h"
+#include "tests/support/peak_memory.h"
 
 namespace lorry::engine {
 namespace {
@@ -50,13 +50,6 @@ std::string repeated(std::string_view text, int count) {
 std::string looped(const std::string& first, const std::string& step, int count) {
     return "{% set ns = namespace(x=" + first + ") %}{% for i in range(" + std::to_string(count) + ") %}{% set ns.x = " + step +
            " %}{% endfor %}";
-}
-
-// The most memory that the process has had, in KiB.
-long memory_max() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss;
 }
 
 // Runs `work` in a thread with 1.5 MiB of stack.
@@ -195,10 +188,10 @@ TEST(JinjaTest, TimeAndMemoryAreLimited) {
 
 // Each template ends with an error before it takes a GiB.
 void expect_limited_memory(const std::vector<std::string>& sources) {
-    const auto before = memory_max();
+    const auto before = tests::peak_memory();
     for (const std::string& source : sources)
         EXPECT_THAT(made_of(source), AnyOf(HasSubstr("MiB of text and lists"), HasSubstr("steps"))) << source;
-    EXPECT_LT(memory_max() - before, 1 << 20) << "KiB";
+    EXPECT_LT(tests::peak_memory() - before, 1 << 20) << "KiB";
 }
 
 // What one expression makes without a loop of the template.
