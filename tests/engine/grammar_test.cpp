@@ -184,6 +184,23 @@ TEST_P(GrammarTest, HoldsTagsToTheirSchemasInFreeText) {
     EXPECT_EQ(found.size(), whole.size());
 }
 
+TEST_P(GrammarTest, HoldsAnswersToAFormatOfTags) {
+    const std::string format =
+        R"({"format":{"type":"sequence","elements":[{"type":"tag","begin":"a[","content":{"type":"any_text"},"end":["]","e"]},)"
+        R"({"type":"tags_with_separator","separator":",","tags":[{"type":"tag","begin":"x","content":{"type":"json_schema",)"
+        R"("json_schema":{"enum":[17,true]}},"end":";"}]}]}})";
+    int finished = 0;
+    for (const Result& result : results_under({.kind = schema::Structure::Kind::tags, .text = format}, GetParam())) {
+        EXPECT_FALSE(result.error);
+        EXPECT_THAT(result.text, testing::StartsWith("a["));
+        if (result.finish != FinishReason::stop) continue;
+        const std::string after_text = result.text.substr(std::min(result.text.find_first_of("]e", 2), result.text.size()));
+        EXPECT_THAT(after_text, testing::MatchesRegex("[]e](x(17|true);(,x(17|true);)*)?")) << result.text;
+        ++finished;
+    }
+    EXPECT_GT(finished, 10);
+}
+
 // An answer whose names and signs are forced, with room for drawn tokens between them.
 std::shared_ptr<const Grammar> grammar_of_fields() {
     return grammar_of_schema(

@@ -122,6 +122,17 @@ TEST(TagFormats, WhosePartsCouldNotBeToldApartAreRefused) {
     }
 }
 
+TEST(TagFormats, EndFreeTextAtTheFirstEnd) {
+    const auto tag = [](const std::string& end) {
+        return tags_of(R"({"type":"tag","begin":"<","content":{"type":"any_text"},"end":)" + end + "}");
+    };
+    EXPECT_TRUE(*tests::grammar_takes(tag(R"("aa")"), "<xaa"));
+    EXPECT_FALSE(*tests::grammar_takes(tag(R"("aa")"), "<xaaa"));
+    EXPECT_TRUE(*tests::grammar_takes(tag(R"(["a>","</a>x"])"), "<</a>"));
+    EXPECT_FALSE(*tests::grammar_takes(tag(R"(["a>","</a>x"])"), "<</a>x"));
+    EXPECT_TRUE(*tests::grammar_takes(tag(R"(["</b>","</a>x"])"), "<</a></a>x"));
+}
+
 // Each is taken, or refused for what it is.
 TEST(TagFormats, OfManyPartsAreTakenOrRefused) {
     std::string tags;
@@ -144,6 +155,17 @@ TEST(TagFormats, OfManyPartsAreTakenOrRefused) {
         {{"type":"regex","pattern":"[a-z]{{1,20}}{}"}},{{"type":"json_schema","json_schema":{{}}}}]}}}})",
                                i);
     EXPECT_NE(tag_error_of(R"({"type":"or","elements":[)" + regexes + "]}"), "none");
+    const std::string long_pattern = R"({"type":"regex","pattern":")" + std::string(100'000, 'a') + "\"}";
+    EXPECT_THAT(tag_error_of(R"({"type":"or","elements":[)" + long_pattern + "," + long_pattern + "]}"),
+                testing::HasSubstr("the patterns are too long"));
+    // Each pair must be compared, and each takes long.
+    std::string pairs;
+    for (int i = 0; i < 60; ++i) {
+        pairs += fmt::format(R"({}{{"type":"sequence","elements":[{{"type":"regex","pattern":"(a|b)*a(a|b){{9}}{}"}},
+            {{"type":"json_schema","json_schema":{{}}}}]}})",
+                             i > 0 ? "," : "", std::string(static_cast<std::size_t>(i + 1), 'c') + "d");
+    }
+    EXPECT_EQ(tag_error_of(R"({"type":"or","elements":[)" + pairs + "]}"), "it is too complex: simplify it");
     std::string nested = R"({"type":"any_text"})";
     for (int i = 0; i < 40; ++i)
         nested = R"({"type":"star","content":{"type":"or","elements":[)" + nested + R"(,{"type":"const_string","value":"a"}]}})";

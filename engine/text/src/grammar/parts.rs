@@ -7,14 +7,12 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::word::{times, Bytes, Facts, Word};
+use super::word::{times, Bytes, Facts, Fuel, Word, TOO_COMPLEX};
 
 /// Of words and schemas, which each become a rule.
 const LEAVES_MAX: usize = 2_000;
 /// Of the places that an answer may have come to.
 const STATES_MAX: usize = 2_000;
-/// Of pairs of words that are compared as regular expressions.
-const COMPARISONS_MAX: usize = 2_000;
 
 /// Characters of a word in an error.
 const SHOWN_MAX: usize = 100;
@@ -88,7 +86,7 @@ impl Part {
 /// Rules of Lark. `schemas`: prepared ones, to which the parts refer. The error says what is not supported.
 pub fn rules(part: Part, schemas: &[Value]) -> Result<String, String> {
     let part = part.merged();
-    let mut leaves = Leaves { all: Vec::new(), schemas };
+    let mut leaves = Leaves { all: Vec::new(), schemas, fuel: Fuel::default() };
     let edges = leaves.edges_of(&part)?;
     leaves.check(&edges)?;
     let mut rules = Rules::default();
@@ -172,17 +170,10 @@ impl Leaf {
     }
 
     /// Whether the two cannot be told apart where either may come. `bytes`: of which one comes after this one, if anything does.
-    /// `comparisons`: how many there were so far.
-    fn confuses(&self, bytes: &Bytes, other: &Leaf, comparisons: &mut usize) -> Result<bool, String> {
+    fn confuses(&self, bytes: &Bytes, other: &Leaf, fuel: &mut Fuel) -> Result<bool, String> {
         match (self, other) {
             (Leaf::Word { word, .. }, Leaf::Word { word: other, .. }) => {
-                let meets = if word == other { Some(false) } else { word.meets_quickly(other) };
-                let runs_on = word.runs_on_quickly(bytes, other);
-                *comparisons += usize::from(meets.is_none()) + usize::from(runs_on.is_none());
-                if *comparisons > COMPARISONS_MAX {
-                    return Err("it is too complex: simplify it".to_string());
-                }
-                Ok(meets.map_or_else(|| word.meets(other), Ok)? || runs_on.map_or_else(|| word.runs_on(bytes, other), Ok)?)
+                Ok((word != other && word.meets(other, fuel)?) || word.runs_on(bytes, other, fuel)?)
             }
             (Leaf::Json { may_be_number, .. }, Leaf::Json { .. }) => {
                 Ok(*may_be_number && bytes.meets(&Bytes::of(NUMBER_ONWARD.iter().copied())))
@@ -203,6 +194,7 @@ struct Leaves<'a> {
     /// With those that may follow.
     all: Vec<(Leaf, BTreeSet<usize>)>,
     schemas: &'a [Value],
+    fuel: Fuel,
 }
 
 impl Leaves<'_> {
@@ -224,7 +216,10 @@ impl Leaves<'_> {
     fn edges_of(&mut self, part: &Part) -> Result<Edges, String> {
         match part {
             Part::Word(word) if word.is_empty_text() => Ok(Edges { first: BTreeSet::new(), last: BTreeSet::new(), nullable: true }),
-            Part::Word(word) => self.add(Leaf::Word { word: word.clone(), facts: word.facts()? }),
+            Part::Word(word) => {
+                let facts = word.facts(&mut self.fuel)?;
+                self.add(Leaf::Word { word: word.clone(), facts })
+            }
             Part::Json(schema) => {
                 let first = first_bytes(&self.schemas[*schema]);
                 let may_be_number = first.meets(&Bytes::of(NUMBER_FIRST.iter().copied()));
@@ -268,8 +263,7 @@ impl Leaves<'_> {
     }
 
     /// Goes through the sets of leaves of which the next word may be one, wherever an answer may have come to.
-    fn check(&self, edges: &Edges) -> Result<(), String> {
-        let mut comparisons = 0;
+    fn check(&mut self, edges: &Edges) -> Result<(), String> {
         let mut seen = BTreeSet::from([edges.first.clone()]);
         let mut waiting = vec![edges.first.clone()];
         while let Some(next) = waiting.pop() {
@@ -279,7 +273,7 @@ impl Leaves<'_> {
             for (group, after) in groups.iter().zip(&after) {
                 let mut bytes = Bytes::default();
                 after.iter().for_each(|&leaf| bytes.add(self.all[leaf].0.first()));
-                self.check_group(group, &bytes, &groups, &mut comparisons)?;
+                self.check_group(group, &bytes, &groups)?;
             }
             for set in after {
                 if seen.insert(set.clone()) {
@@ -287,7 +281,7 @@ impl Leaves<'_> {
                 }
             }
             if seen.len() > STATES_MAX {
-                return Err("it is too complex: simplify it".to_string());
+                return Err(TOO_COMPLEX.to_string());
             }
         }
         Ok(())
@@ -306,13 +300,13 @@ impl Leaves<'_> {
     }
 
     /// `bytes`: of which one may follow the group.
-    fn check_group(&self, group: &[usize], bytes: &Bytes, others: &[Vec<usize>], comparisons: &mut usize) -> Result<(), String> {
+    fn check_group(&mut self, group: &[usize], bytes: &Bytes, others: &[Vec<usize>]) -> Result<(), String> {
         let is_word = matches!(self.all[group[0]].0, Leaf::Word { .. });
         let members = if is_word { &group[..1] } else { group };
         for &leaf in members {
-            for other in others.iter().flat_map(|other| if is_word { &other[..1] } else { &other[..] }) {
-                if self.all[leaf].0.confuses(bytes, &self.all[*other].0, comparisons)? {
-                    return Err(self.confusion(leaf, *other));
+            for &other in others.iter().flat_map(|other| if is_word { &other[..1] } else { &other[..] }) {
+                if self.all[leaf].0.confuses(bytes, &self.all[other].0, &mut self.fuel)? {
+                    return Err(self.confusion(leaf, other));
                 }
             }
         }

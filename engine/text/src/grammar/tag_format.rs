@@ -4,7 +4,6 @@
 use serde_json::{Map, Value};
 
 use super::parts::Part;
-use super::pattern;
 use super::tags::{check_count, sorted, texts_of, triggered, Context, Tag, Triggered};
 use super::word::Word;
 
@@ -97,7 +96,7 @@ fn part_of(value: &Value, place: &str, ends: &[String], context: &mut Context) -
         "any_text" => Part::Word(Word::Free(fields.excludes(ends)?)),
         "regex" => match fields.text("pattern")? {
             "" => return Err(format!("{place}.pattern is empty; give at least one character")),
-            pattern => Part::Word(Word::Pattern(pattern::ascii(pattern))),
+            pattern => context.pattern(pattern)?,
         },
         "json_schema" => schema_of(&mut fields, context)?,
         "sequence" => Part::Sequence(elements_of(&mut fields, ends, context)?),

@@ -7,7 +7,7 @@ use super::parts::{self, Part};
 use super::schema::Size;
 use super::tag_format;
 use super::word::Word;
-use super::{prepared, Style};
+use super::{pattern, prepared, Style, PATTERN_BYTES_MAX};
 
 /// Of one list.
 const TAGS_MAX: usize = 200;
@@ -21,12 +21,21 @@ pub struct Context<'a> {
     specials: &'a [&'a str],
     size: Size,
     schemas: Vec<Value>,
+    patterns_bytes: usize,
 }
 
 impl Context<'_> {
     pub fn schema(&mut self, schema: Value) -> Result<Part, String> {
         self.schemas.push(prepared(schema, self.style, &mut self.size)?);
         Ok(Part::Json(self.schemas.len() - 1))
+    }
+
+    pub fn pattern(&mut self, pattern: &str) -> Result<Part, String> {
+        self.patterns_bytes += pattern.len();
+        if self.patterns_bytes > PATTERN_BYTES_MAX {
+            return Err(format!("the patterns are too long: supported are up to {PATTERN_BYTES_MAX} bytes together"));
+        }
+        Ok(Part::Word(Word::Pattern(pattern::ascii(pattern))))
     }
 
     /// A text that an answer may have.
@@ -68,7 +77,7 @@ pub struct Triggered {
 /// the tokenizer.
 pub fn rules(text: &str, style: Style, specials: &[&str]) -> Result<String, String> {
     let tags: Value = serde_json::from_str(text).map_err(|error| format!("the structural tags are not JSON: {error}"))?;
-    let mut context = Context { style, specials, size: Size::default(), schemas: Vec::new() };
+    let mut context = Context { style, specials, size: Size::default(), schemas: Vec::new(), patterns_bytes: 0 };
     let part = match &tags["format"] {
         Value::Null => structures(&tags, &mut context)?,
         format => tag_format::read(format, &mut context)?,

@@ -6,8 +6,19 @@ use std::fmt;
 use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
 use serde_json::Value;
 
-/// Of one comparison, in the library's units.
-const FUEL: u64 = 200_000;
+/// Of all comparisons of a structural tag, in the library's units of about 70 ns.
+const FUEL: u64 = 3_000_000;
+
+pub const TOO_COMPLEX: &str = "it is too complex: simplify it";
+
+/// What is left of it.
+pub struct Fuel(u64);
+
+impl Default for Fuel {
+    fn default() -> Self {
+        Fuel(FUEL)
+    }
+}
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Word {
@@ -118,65 +129,103 @@ impl Word {
     }
 
     /// The error says what is wrong with a pattern.
-    pub fn facts(&self) -> Result<Facts, String> {
-        match self {
-            Word::Text(text) => return Ok(Facts { nullable: text.is_empty(), first: Bytes::of(text.bytes().next()) }),
+    pub fn facts(&self, fuel: &mut Fuel) -> Result<Facts, String> {
+        Ok(match self {
+            Word::Text(text) => Facts { nullable: text.is_empty(), first: Bytes::of(text.bytes().next()) },
             Word::Free(without) => {
                 let is_free = |byte: &u8| !without.iter().any(|text| text.as_bytes() == [*byte]);
-                return Ok(Facts { nullable: true, first: Bytes::of((0..=u8::MAX).filter(is_free)) });
+                Facts { nullable: true, first: Bytes::of((0..=u8::MAX).filter(is_free)) }
             }
-            Word::Until { .. } => return Ok(Facts { nullable: false, first: Bytes::of(0..=u8::MAX) }),
-            _ => {}
-        }
-        let mut regex = compiled(&self.ast())?;
-        let start = regex.initial_state();
-        if start.is_dead() {
-            return Err("nothing matches it".to_string());
-        }
-        let first = Bytes::of((0..=u8::MAX).filter(|&byte| !regex.transition(start, byte).is_dead()));
-        Ok(Facts { nullable: regex.is_accepting(start), first })
-    }
-
-    /// Whether both have a text. None: it takes a regular expression to find out.
-    pub fn meets_quickly(&self, other: &Word) -> Option<bool> {
-        match (self, other) {
-            (Word::Text(one), Word::Text(other)) => Some(one == other),
-            (Word::Free(without), Word::Until { all, .. }) | (Word::Until { all, .. }, Word::Free(without)) if all == without => {
-                Some(false)
+            Word::Until { .. } => Facts { nullable: false, first: Bytes::of(0..=u8::MAX) },
+            Word::Pattern(_) => {
+                let mut regex = compiled(&self.ast(), fuel)?;
+                let start = regex.initial_state();
+                if start.is_dead() {
+                    return Err(format!("nothing matches {self}"));
+                }
+                let first = Bytes::of((0..=u8::MAX).filter(|&byte| !regex.transition(start, byte).is_dead()));
+                Facts { nullable: regex.is_accepting(start), first }
             }
-            _ => self.ends_apart(other).then_some(false),
+            Word::Concat(words) => {
+                let mut all = Facts { nullable: true, first: Bytes::default() };
+                for word in words {
+                    let facts = word.facts(fuel)?;
+                    if all.nullable {
+                        all.first.add(&facts.first);
+                    }
+                    all.nullable &= facts.nullable;
+                }
+                all
+            }
+            Word::Or(words) => {
+                let mut all = Facts { nullable: false, first: Bytes::default() };
+                for word in words {
+                    let facts = word.facts(fuel)?;
+                    all.first.add(&facts.first);
+                    all.nullable |= facts.nullable;
+                }
+                all
+            }
+            Word::Repeat(word, least, _) => {
+                let facts = word.facts(fuel)?;
+                Facts { nullable: facts.nullable || *least == 0, ..facts }
+            }
+        })
+    }
+
+    /// Whether both have a text.
+    pub fn meets(&self, other: &Word, fuel: &mut Fuel) -> Result<bool, String> {
+        match (self, other) {
+            (Word::Text(one), Word::Text(other)) => Ok(one == other),
+            _ if self.ends_apart(other) || other.ends_apart(self) => Ok(false),
+            _ => match self.tails(other) {
+                Some((one, other)) => one.meets(&other, fuel),
+                None => has_any(RegexAst::And(vec![self.ast(), other.ast()]), fuel),
+            },
         }
     }
 
-    pub fn meets(&self, other: &Word) -> Result<bool, String> {
-        has_any(RegexAst::And(vec![self.ast(), other.ast()]))
-    }
-
-    /// Whether a text of `other` begins with a shorter one of this, and goes on with one of `bytes`. None: as above.
-    pub fn runs_on_quickly(&self, bytes: &Bytes, other: &Word) -> Option<bool> {
+    /// Whether a text of `other` begins with a shorter one of this, and goes on with one of `bytes`.
+    pub fn runs_on(&self, bytes: &Bytes, other: &Word, fuel: &mut Fuel) -> Result<bool, String> {
         match (self, other) {
-            _ if bytes.is_empty() => Some(false),
+            _ if bytes.is_empty() => Ok(false),
             (Word::Text(one), Word::Text(other)) => {
                 let rest = other.as_bytes().strip_prefix(one.as_bytes()).unwrap_or_default();
-                Some(rest.first().is_some_and(|&byte| bytes.has(byte)))
+                Ok(rest.first().is_some_and(|&byte| bytes.has(byte)))
             }
-            (Word::Until { all, .. }, Word::Until { all: others, .. } | Word::Free(others)) if all == others => Some(false),
-            _ => self.ends_apart(other).then_some(false),
+            (Word::Until { all, .. }, Word::Until { all: others, .. }) if all == others => Ok(false),
+            _ if self.ends_apart(other) => Ok(false),
+            _ => match self.tails(other) {
+                Some((one, other)) => one.runs_on(bytes, &other, fuel),
+                None => {
+                    let longer = RegexAst::Concat(vec![self.ast(), RegexAst::ByteSet(bytes.0.to_vec()), any_bytes()]);
+                    has_any(RegexAst::And(vec![longer, other.ast()]), fuel)
+                }
+            },
         }
     }
 
-    pub fn runs_on(&self, bytes: &Bytes, other: &Word) -> Result<bool, String> {
-        let longer = RegexAst::Concat(vec![self.ast(), RegexAst::ByteSet(bytes.0.to_vec()), any_bytes()]);
-        has_any(RegexAst::And(vec![longer, other.ast()]))
-    }
-
-    /// Both begin with a text up to the first of the same ends, and end there in different ways.
+    /// Both begin with a text up to the first of the same ends, and end there in different ways, or one of them has no such end.
     fn ends_apart(&self, other: &Word) -> bool {
         match (self.head(), other.head()) {
             (Word::Until { all, ends }, Word::Until { all: others, ends: other_ends }) => {
                 all == others && ends.iter().all(|end| !other_ends.contains(end))
             }
+            (Word::Until { all, .. }, Word::Free(without)) => all == without && other.head() == other,
             _ => false,
+        }
+    }
+
+    /// What follows a beginning that both have, if that has one place only where it can end.
+    fn tails(&self, other: &Word) -> Option<(Word, Word)> {
+        let is_common = matches!(self.head(), Word::Until { .. }) && self.head() == other.head();
+        is_common.then(|| (self.tail(), other.tail()))
+    }
+
+    fn tail(&self) -> Word {
+        match self {
+            Word::Concat(words) => Word::concat(words[1..].iter().cloned()),
+            _ => Word::Text(String::new()),
         }
     }
 
@@ -250,14 +299,19 @@ fn any_bytes() -> RegexAst {
     RegexAst::Repeat(Box::new(RegexAst::ByteSet(vec![u32::MAX; 8])), 0, u32::MAX)
 }
 
-fn compiled(ast: &RegexAst) -> Result<Regex, String> {
+fn compiled(ast: &RegexAst, fuel: &mut Fuel) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new();
     let expression = builder.mk(ast).map_err(|error| error.to_string())?;
-    builder.into_regex_limited(expression, FUEL).map_err(|_| "it is too complex".to_string())
+    let regex = builder.into_regex_limited(expression, fuel.0).map_err(|_| TOO_COMPLEX.to_string())?;
+    fuel.0 = fuel.0.saturating_sub(regex.cost());
+    if fuel.0 == 0 {
+        return Err(TOO_COMPLEX.to_string());
+    }
+    Ok(regex)
 }
 
-fn has_any(ast: RegexAst) -> Result<bool, String> {
-    Ok(!compiled(&ast)?.always_empty())
+fn has_any(ast: RegexAst, fuel: &mut Fuel) -> Result<bool, String> {
+    Ok(!compiled(&ast, fuel)?.always_empty())
 }
 
 fn literal(text: &str) -> String {
@@ -269,10 +323,13 @@ fn one_of(texts: &[String]) -> String {
     format!("({})", all.join(" | "))
 }
 
-/// Whether one of `all` may begin before one of `ends` and reach into it.
+/// Whether one of `all` may end within one of `ends`, before its last byte.
 fn may_overlap(all: &[String], ends: &[String]) -> bool {
     let pairs = ends.iter().flat_map(|end| all.iter().map(move |other| (end.as_bytes(), other.as_bytes())));
-    pairs.into_iter().any(|(end, other)| (1..end.len()).any(|length| other.len() > length && other.ends_with(&end[..length])))
+    pairs.into_iter().any(|(end, other)| {
+        let begins_before = (1..end.len()).any(|length| other.len() > length && other.ends_with(&end[..length]));
+        begins_before || (other.len() < end.len() && end[..end.len() - 1].windows(other.len()).any(|part| part == other))
+    })
 }
 
 /// Lark's sign for so many times.
