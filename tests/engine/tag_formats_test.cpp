@@ -131,6 +131,11 @@ TEST(TagFormats, EndFreeTextAtTheFirstEnd) {
     EXPECT_TRUE(*tests::grammar_takes(tag(R"(["a>","</a>x"])"), "<</a>"));
     EXPECT_FALSE(*tests::grammar_takes(tag(R"(["a>","</a>x"])"), "<</a>x"));
     EXPECT_TRUE(*tests::grammar_takes(tag(R"(["</b>","</a>x"])"), "<</a></a>x"));
+    // What free text must not have may be a part of its end.
+    const auto items = tags_of(R"({"type":"star","content":{"type":"tag","begin":"<b>","end":"</b>","content":
+        {"type":"any_text","excludes":["<"]}}})");
+    EXPECT_TRUE(*tests::grammar_takes(items, "<b>x</b><b></b>"));
+    EXPECT_FALSE(*tests::grammar_takes(items, "<b><</b>"));
 }
 
 // Each is taken, or refused for what it is.

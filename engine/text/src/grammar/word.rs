@@ -96,11 +96,12 @@ impl Word {
             Word::Pattern(pattern) => format!("/{}/", slashed(pattern)),
             Word::Free(without) if without.is_empty() => "/(.|\\n)*/".to_string(),
             Word::Free(without) => format!("/(.|\\n)*/ & ~(/(.|\\n)*/ {} /(.|\\n)*/)", one_of(without)),
-            Word::Until { all, ends } if !may_overlap(all, ends) => {
-                format!("{} {}", name_of(&Word::Free(all.clone())), one_of(ends))
-            }
             Word::Until { all, ends } => {
-                format!("(/(.|\\n)*/ {}) & ~(/(.|\\n)*/ {} /(.|\\n)+/)", one_of(ends), one_of(all))
+                let text = format!("{} {}", name_of(&Word::Free(all.clone())), one_of(ends));
+                match earlier(all, ends) {
+                    earlier if earlier.is_empty() => text,
+                    earlier => format!("({text}) & ~(/(.|\\n)*/ {} /(.|\\n)+/)", one_of(&earlier)),
+                }
             }
             Word::Concat(words) => joined(words, " "),
             Word::Or(words) => joined(words, " | "),
@@ -117,10 +118,15 @@ impl Word {
                 let with = RegexAst::Concat(vec![any(), texts(without), any()]);
                 RegexAst::And(vec![any(), RegexAst::Not(Box::new(with))])
             }
-            Word::Until { all, ends } if !may_overlap(all, ends) => RegexAst::Concat(vec![Word::Free(all.clone()).ast(), texts(ends)]),
             Word::Until { all, ends } => {
-                let earlier = RegexAst::Concat(vec![any(), texts(all), some()]);
-                RegexAst::And(vec![RegexAst::Concat(vec![any(), texts(ends)]), RegexAst::Not(Box::new(earlier))])
+                let text = RegexAst::Concat(vec![Word::Free(all.clone()).ast(), texts(ends)]);
+                match earlier(all, ends) {
+                    earlier if earlier.is_empty() => text,
+                    earlier => {
+                        let sooner = RegexAst::Concat(vec![any(), texts(&earlier), some()]);
+                        RegexAst::And(vec![text, RegexAst::Not(Box::new(sooner))])
+                    }
+                }
             }
             Word::Concat(words) => RegexAst::Concat(words.iter().map(Word::ast).collect()),
             Word::Or(words) => RegexAst::Or(words.iter().map(Word::ast).collect()),
@@ -323,13 +329,15 @@ fn one_of(texts: &[String]) -> String {
     format!("({})", all.join(" | "))
 }
 
-/// Whether one of `all` may end within one of `ends`, before its last byte.
-fn may_overlap(all: &[String], ends: &[String]) -> bool {
-    let pairs = ends.iter().flat_map(|end| all.iter().map(move |other| (end.as_bytes(), other.as_bytes())));
-    pairs.into_iter().any(|(end, other)| {
-        let begins_before = (1..end.len()).any(|length| other.len() > length && other.ends_with(&end[..length]));
-        begins_before || (other.len() < end.len() && end[..end.len() - 1].windows(other.len()).any(|part| part == other))
-    })
+/// Those of `all` that may end within one of `ends`, before its last byte: what ends or begins there must not be among them.
+fn earlier(all: &[String], ends: &[String]) -> Vec<String> {
+    let is_earlier = |other: &&String| {
+        let begins_before =
+            |end: &&String| (1..end.len()).any(|length| other.len() > length && other.as_bytes().ends_with(&end.as_bytes()[..length]));
+        let is_within = |end: &&String| end.find(other.as_str()).is_some_and(|place| place + other.len() < end.len());
+        ends.iter().any(|end| begins_before(&end) || (ends.contains(other) && is_within(&end)))
+    };
+    all.iter().filter(is_earlier).cloned().collect()
 }
 
 /// Lark's sign for so many times.
