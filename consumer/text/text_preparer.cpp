@@ -155,7 +155,7 @@ Expected<void, JobError> TextPreparer::fill(TokenizedJob& tokenized, const engin
         tokenized.grammar = std::move(*compiled);
     }
     std::int64_t choice_tokens = 0;
-    for (const engine::TokenIds& choice : plan.choices) choice_tokens += std::ssize(choice);
+    for (const auto& choice : plan.choices) choice_tokens += std::ssize(choice);
     for (const Prompt& prompt : *prompts) {
         if (!pooling_of(plan.work)) {  // those are checked where they are made
             if (auto fits = check_length(plan, prompt); !fits) return fits;

@@ -10,6 +10,7 @@
 #include "ops/command.h"
 #include "ops/event_log.h"
 #include "ops/kafka_settings.h"
+#include "schema/secret.h"
 
 namespace lorry::ops {
 namespace {
@@ -54,10 +55,14 @@ UsageLedger::UsageLedger(const Settings& settings, const consumer::KafkaConfig& 
 }
 
 Batches::Batches(const consumer::KafkaConfig& kafka, const Settings& settings, consumer::BatchRun::Options run,
-                 consumer::Clock::time_point deadline)
+                 consumer::Clock::time_point deadline, bool is_alone)
     : store_(settings.files), topics_(kafka, topics_of(settings)), file_bytes_max_(settings.file_bytes_max.count) {
     topics_.wait_until_read(deadline);
-    if (const auto why = consumer::claim_folder(store_, topics_)) throw UsageError(fmt::format("--files: {}", *why));
+    if (is_alone) {
+        store_.mark(schema::draw_random_id(), "Contents of files while one process runs.");
+    } else if (const auto why = consumer::claim_folder(store_, topics_)) {
+        throw UsageError(fmt::format("--files: {}", *why));
+    }
     owner_.emplace(kafka, consumer::BatchOwner::Options{.topics = topics_of(settings), .run = std::move(run)}, topics_, store_);
 }
 
@@ -96,7 +101,7 @@ Services::Services(const Options& options)
     if (registered_) registered_->wait_until_read(options.deadline);
     repeatable_.wait_until_read(options.deadline);
     if (!options.settings.files.empty())
-        batches_ = std::make_unique<Batches>(options.kafka, options.settings, batch_run_of(options), options.deadline);
+        batches_ = std::make_unique<Batches>(options.kafka, options.settings, batch_run_of(options), options.deadline, options.is_alone);
     // Limits are those of keys.
     if (gateways_ == 0 && callers_) {
         live_ = std::make_unique<consumer::LiveGateways>(options.kafka,

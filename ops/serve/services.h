@@ -43,9 +43,9 @@ private:
 class Batches {
 public:
     // Throws like KafkaError where a topic is missing or cannot be read, and std::runtime_error for the folder.
-    // run: how each batch is carried out.
+    // run: how each batch is carried out. is_alone: as Services::Options.
     Batches(const consumer::KafkaConfig& kafka, const Settings& settings, consumer::BatchRun::Options run,
-            consumer::Clock::time_point deadline);
+            consumer::Clock::time_point deadline, bool is_alone);
     // What happens is counted by the metrics, which outlive them.
     StoredRequests::Backends backends(Metrics& metrics);
     consumer::BatchTopics::Stats stats() const { return topics_.stats(); }
@@ -76,6 +76,8 @@ public:
         // What calls, and lines of batches, may have together in a partition before a worker has read them. For a broker that keeps no
         // more; nullopt: as much as they have.
         std::optional<std::size_t> partition_bytes_max = {};
+        // The topics and the folder of files were made for this process, so that nobody else can have claimed the folder.
+        bool is_alone = false;
     };
     // Returns once all that is followed was read. Throws like KafkaError, and UsageError and std::runtime_error as its parts do.
     explicit Services(const Options& options);

@@ -180,7 +180,8 @@ ExitCode UpCommand::run() {
                        .deadline = deadline,
                        .kafka_of_calls = &kafka_of_calls,
                        .adapters = &adapters,
-                       .partition_bytes_max = partition_bytes_max});
+                       .partition_bytes_max = partition_bytes_max,
+                       .is_alone = true});
     std::optional<consumer::KafkaMember> member;  // the gateway's pages ask it, so it ends later
     // Listens before the model is loaded: a port that is taken is found at once, and calls wait.
     const std::unique_ptr<Gateway> gateway =

@@ -173,6 +173,7 @@ struct BatchOwner::State {
         std::int64_t tenant_open = 0;        // open_lines() of all batches of the tenant
         std::int64_t tenant_open_bytes = 0;  // open_bytes() of these
     };
+    std::int64_t key_jobs(const schema::BatchRecord& batch) const;
     bool step(std::int32_t number, const std::string& batch, const Round& round);
     void lose(std::int32_t number, const std::string& why);
     BatchRun::Positions positions() const;
@@ -420,6 +421,18 @@ bool BatchOwner::State::step_all() {
     return has_done;
 }
 
+// Jobs without a result of all batches of the batch's key. What this owner has just written it knows before its topic is read.
+std::int64_t BatchOwner::State::key_jobs(const schema::BatchRecord& batch) const {
+    std::int64_t own = 0;
+    for (const auto& [number, partition] : owned) {
+        for (const auto& [id, run] : partition->runs) {
+            const schema::BatchRecord& other = run->record();
+            if (other.tenant == batch.tenant && other.key == batch.key) own += schema::jobs_left(other);
+        }
+    }
+    return std::max(own, topics.key_jobs(batch.tenant, batch.key));
+}
+
 // One thing of one batch. A partition that was lost on the way has none any more.
 bool BatchOwner::State::step(std::int32_t number, const std::string& batch, const Round& round) {
     const auto partition = owned.find(number);
@@ -433,7 +446,7 @@ bool BatchOwner::State::step(std::int32_t number, const std::string& batch, cons
         const bool has_done = run.step({.now = now(),
                                         .is_cancelled = topics.is_cancelled(batch),
                                         .read = round.read,
-                                        .key_jobs = counts ? topics.key_jobs(record.tenant, record.key) : 0,
+                                        .key_jobs = counts ? key_jobs(record) : 0,
                                         .others_open = round.tenant_open - run.open_lines(),
                                         .others_open_bytes = round.tenant_open_bytes - run.open_bytes()});
         if (!run.has_ended()) return has_done;

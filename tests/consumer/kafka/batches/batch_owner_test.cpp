@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <functional>
 #include <set>
 
 #include "consumer/kafka/batches/batch_topics.h"
@@ -41,14 +42,16 @@ protected:
     BatchOwner::Options options() const {
         return {.topics = topics, .run = {.base_name = "tiny", .ahead = 10, .slice_lines = 5, .part_bytes = 600}};
     }
-    BatchRecord create(const std::string& tenant, int count) { return create(tenant, input_of(count)); }
-    BatchRecord create(const std::string& tenant, const std::string& input) {
-        const BatchRecord batch = {.id = schema::draw_batch_id(),
-                                   .tenant = tenant,
-                                   .input_file = schema::draw_file_id(),
-                                   .endpoint = schema::Endpoint::completions,
-                                   .created = 1,
-                                   .expires = 4'000'000'000};
+    using Change = std::function<void(BatchRecord&)>;
+    BatchRecord create(const std::string& tenant, int count, const Change& change = {}) { return create(tenant, input_of(count), change); }
+    BatchRecord create(const std::string& tenant, const std::string& input, const Change& change = {}) {
+        BatchRecord batch = {.id = schema::draw_batch_id(),
+                             .tenant = tenant,
+                             .input_file = schema::draw_file_id(),
+                             .endpoint = schema::Endpoint::completions,
+                             .created = 1,
+                             .expires = 4'000'000'000};
+        if (change) change(batch);
         store.put(batch.input_file, input);
         EXPECT_TRUE(known.add_file({.id = batch.input_file, .tenant = tenant, .created = 1}));
         EXPECT_TRUE(known.add_batch(batch));
@@ -176,6 +179,23 @@ TEST_F(BatchOwnerTest, TenantsTakeTurnsHoweverManyBatchesTheyHave) {
         EXPECT_TRUE(ends_by_work(batch));
         expect_all_once(batch, 30);
     }
+}
+
+// Pins: the owner looked only at what it had read of its own records, and carried out many times as many jobs.
+TEST_F(BatchOwnerTest, BatchesThatComeTogetherKeepToTheJobsOfTheirKey) {
+    std::vector<BatchRecord> batches;
+    for (int i = 0; i < 6; ++i) {
+        batches.push_back(create("search", 7, [](BatchRecord& batch) {
+            batch.key = "key_1";
+            batch.key_jobs_max = 7;
+        }));
+    }
+    const BatchOwner owner(config, options(), known, store);
+    const auto has_failed = [&](const BatchRecord& batch) { return state_of(batch) == BatchState::failed; };
+    const auto deadline = Clock::now() + 60s;
+    while (std::ranges::count_if(batches, has_failed) < 5 && Clock::now() < deadline) read_jobs();
+    EXPECT_EQ(std::ranges::count_if(batches, has_failed), 5);
+    EXPECT_THAT(sent.size(), Le(7U));
 }
 
 TEST_F(BatchOwnerTest, ACancelStopsWhatRuns) {
