@@ -114,11 +114,11 @@ void Publisher::publish(JobEnded ended) {
         return;
     }
     auto error = error_of_answer(reply_, ended);
-    const bool has_answer = error.has_value();
-    if (has_answer) ended.error = std::move(error);
+    const bool is_withheld = error.has_value();
+    if (is_withheld) ended.error = std::move(error);
     schema::Completion completion = completion_of(reply_, ended);
     // Computed, though it cannot be given.
-    if (has_answer) completion.usage = usage_of(job.plan, ended.results);
+    if (is_withheld) completion.usage = usage_of(job.plan, ended.results);
     // Its reader has the text, so that it counts.
     if (const std::int64_t sent = tokens_sent(job.key); ended.failure && sent > 0)
         completion.usage = {.prompt_tokens = job.plan.prompt_tokens, .completion_tokens = sent};

@@ -16,7 +16,8 @@ namespace lorry::consumer {
 
 class ReadingPace {
 public:
-    // What a producer may write without knowing that it was read, in bytes; and one record more. Few producers write to a topic at a time.
+    // What a producer may write without knowing that it was read, in bytes; and one record more. The broker
+    // holds 5 MiB of a partition, so up to four producers may write to one.
     static constexpr std::size_t bytes_ahead = std::size_t{1} << 20;
     // By topic and partition: the offset after the last record.
     using Offsets = std::map<std::pair<std::string, std::int32_t>, std::int64_t>;

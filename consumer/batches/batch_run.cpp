@@ -130,7 +130,7 @@ struct BatchRun::Check {
     std::int64_t number = 0;    // of the line before, from 1
     std::int64_t lines = 0;     // that are not empty
     std::int64_t blank_lines = 0;
-    // Hashes of custom_ids. Of a seed that nobody knows: ids can be chosen whose hashes share a bucket.
+    // Hashes of custom_ids. The seed is random, as a client could choose ids whose hashes share a bucket.
     std::unordered_set<std::uint64_t> ids;
     const std::uint64_t seed = random_seed();
     std::vector<schema::BatchError> errors;
@@ -207,7 +207,9 @@ void BatchRun::note_sent(const BatchLine& line) {
 
 std::int64_t BatchRun::open_bytes() const {
     if (!options_.ahead_bytes || !is_gathering()) return 0;
-    return sent_bytes_total_ + (open_lines() - std::ssize(sent_bytes_)) * static_cast<std::int64_t>(options_.line_bytes_max);
+    // Lines that an earlier owner sent may be of any length. Their results may be lost, so that they leave room for others.
+    const std::int64_t unknown = (open_lines() - std::ssize(sent_bytes_)) * static_cast<std::int64_t>(options_.line_bytes_max);
+    return sent_bytes_total_ + std::min(unknown, *options_.ahead_bytes / 2);
 }
 
 void BatchRun::take(std::int64_t line, std::string_view result) {
@@ -310,7 +312,7 @@ void BatchRun::refuse(schema::BatchError error, std::optional<std::int64_t> line
 
 void BatchRun::check_line(std::string_view line, std::int64_t number) {
     if (line.empty()) {
-        // Each is looked at again by whoever reads the input, and none of them is a job of anybody's limit.
+        // All later readers of the input pass them again, and they count towards no limit of jobs.
         if (++check_->blank_lines > options_.lines_max)
             refuse({.code = "too_many_lines", .message = fmt::format("a batch may have {} blank lines", options_.lines_max)}, number);
     } else if (++check_->lines > options_.lines_max) {

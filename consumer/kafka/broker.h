@@ -1,6 +1,7 @@
 // The embedded broker: librdkafka's mock cluster, for trying Lorry out and for tests. It stores nothing permanently (and even while it runs
 // keeps only 5 MiB or 100,000 batches per partition, then drops the oldest), has no transactions that readers could trust, and listens on
-// 127.0.0.1 only. Workers recognize it by its cluster id. Started by `lorry broker` and by tests.
+// 127.0.0.1 only. Workers recognize it by its cluster id. Started by `lorry broker`,
+// `lorry up` and tests.
 #pragma once
 
 #include <chrono>

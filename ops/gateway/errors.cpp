@@ -35,7 +35,7 @@ constexpr std::array rows = {
     GatewayError{404, "batch_not_found", wrong, "The caller's tenant has no batch of this id."},
     GatewayError{
         404, "not_kept", wrong,
-        "`lorry serve` keeps files, batches and usage if settings say where, and `lorry up` no usage. The message names what it takes."},
+        "`lorry serve` keeps files, batches and usage if settings say where; `lorry up` keeps no usage. The message names what it takes."},
     GatewayError{405, "method_not_allowed", wrong, "The url takes another method; the field `Allow` names it."},
     GatewayError{409, "cancelled", wrong, "The call was cancelled by somebody else. Send it again if it is still wanted."},
     GatewayError{409, "call_running", wrong,

@@ -73,8 +73,8 @@ public:
         const consumer::KafkaConfig* kafka_of_calls = nullptr;
         // The adapters that it shows; they outlive it. nullptr: those that are registered in Kafka.
         const consumer::AdapterDirectory* adapters = nullptr;
-        // What calls, and lines of batches, may have together in a partition before a worker has read them. For a broker that keeps no
-        // more; nullopt: as much as they have.
+        // For a broker that keeps little: how many bytes calls may have in a partition before a worker has read them, and how many the
+        // lines of a tenant's batches may have in all partitions together. nullopt: as many as they have.
         std::optional<std::size_t> partition_bytes_max = {};
         // The topics and the folder of files were made for this process, so that nobody else can have claimed the folder.
         bool is_alone = false;

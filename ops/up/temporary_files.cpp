@@ -7,13 +7,15 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 namespace lorry::ops {
 namespace {
 
-constexpr const char* folder_begin = "lorry-up-";
+constexpr std::string_view folder_begin = "lorry-up-";
+constexpr std::string_view new_folder_begin = "lorry-new-";  // before there is a lease: as another's, it could be taken for left over
 constexpr const char* lease_name = "process";
 
 // A folder, no link, of this user: nobody else has put anything there.
@@ -47,11 +49,18 @@ void remove_left_overs(const std::filesystem::path& parent) {
 
 TemporaryFiles::TemporaryFiles(const std::filesystem::path& parent) {
     remove_left_overs(parent);
-    std::string pattern = (parent / (std::string(folder_begin) + "XXXXXX")).string();
-    if (mkdtemp(pattern.data()) == nullptr)
-        throw std::system_error(errno, std::generic_category(), "a folder for files cannot be made: " + pattern);
-    folder_ = pattern;
-    lease_.emplace(folder_ / lease_name);
+    std::string made = (parent / (std::string(new_folder_begin) + "XXXXXX")).string();
+    if (mkdtemp(made.data()) == nullptr)
+        throw std::system_error(errno, std::generic_category(), "a folder for files cannot be made: " + made);
+    try {
+        lease_.emplace(std::filesystem::path(made) / lease_name);
+        folder_ = parent / (std::string(folder_begin) + made.substr(made.size() - 6));
+        std::filesystem::rename(made, folder_);
+    } catch (...) {
+        std::error_code ignored;
+        std::filesystem::remove_all(made, ignored);
+        throw;
+    }
 }
 
 TemporaryFiles::~TemporaryFiles() {

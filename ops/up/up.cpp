@@ -37,7 +37,7 @@ using consumer::Clock;
 
 constexpr const char* host = "127.0.0.1";
 constexpr const char* member_name = "up";
-// Of what no worker has read yet. The broker holds 5 MiB of a partition.
+// How many bytes of a partition may wait for a worker. The broker holds 5 MiB of it.
 constexpr std::size_t partition_bytes_max = std::size_t{2} << 20;
 constexpr int calls_partitions = 8;  // 16 MiB of calls may wait
 // The broker answers a fetch that finds nothing after this time, whatever is written meanwhile. Each costs some microseconds, so only what
@@ -60,7 +60,7 @@ std::string advice(int port, const engine::ModelConfig& config) {
         config.generates ? R"(completions -H 'Content-Type: application/json' -d '{"model":"base","prompt":"Hello"}')" : "models");
 }
 
-// As a gateway and a worker have them that serve this machine alone. What concerns other brokers and other gateways does not count.
+// The settings of a gateway and a worker that serve this machine alone; those about other brokers and gateways are ignored.
 Settings own_settings(Settings settings, const std::filesystem::path& files) {
     if (settings.job_bytes_max.count > partition_bytes_max) {
         throw UsageError(
@@ -192,7 +192,7 @@ ExitCode UpCommand::run() {
     std::cerr << setup.describe();
     consumer::ControlTopic control(kafka, {.topics = topics});
     member.emplace(kafka_of_calls, own_member(settings));
-    control.wait_until_read(deadline);
+    control.wait_until_read(Clock::now() + start_patience);  // loading may have taken longer
     Cancels cancels(control, topics.jobs());
     consumer::Pipeline pipeline({.source = member->source(),
                                  .sink = member->sink(),

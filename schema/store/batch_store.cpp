@@ -24,7 +24,7 @@ CREATE TABLE files (
     bytes INTEGER NOT NULL,
     created INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX files_by_creation ON files (tenant, created, id);
+CREATE INDEX files_by_creation ON files (tenant, created, id, purpose);
 
 CREATE TABLE batches (
     id TEXT NOT NULL UNIQUE,

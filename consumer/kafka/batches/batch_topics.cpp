@@ -20,7 +20,7 @@ constexpr std::chrono::seconds read_patience{10};
 void wait(TopicFollower& follower) {
     try {
         follower.wait_until_read(Clock::now() + read_patience);
-    } catch (const KafkaError& error) {
+    } catch (const std::runtime_error& error) {
         throw Unavailable(error.what());
     }
 }

@@ -1,4 +1,5 @@
-// A BatchBackend over the topics of files and batches. Both are followed, so all gateways know the same. Made by `lorry serve`.
+// A BatchBackend over the topics of files and batches. Both are followed, so all gateways know the same. Made by `lorry serve`
+// and `lorry up`.
 //
 // Records of batches are written by the gateway that creates one, and from then on by its owner alone (batch_owner.h). A cancel is a record
 // of its own, "BATCH/cancel" in the batch's partition, so that it cannot undo what the owner writes at the same time.

@@ -86,8 +86,7 @@ struct KafkaCalls::State {
     void take(const schema::JobRecord& record);
     void take_result(const schema::JobRecord& record);
     void take_chunk(const schema::JobRecord& record);
-    // Whether it concerns a call that is open.
-    bool note(const schema::JobRecord& record);
+    bool is_of_open_call(const schema::JobRecord& record) const;
     bool is_away() const { return reader_away || producer_away; }
     void fail(const std::string& why);
     // With mutex held.
@@ -112,7 +111,7 @@ struct KafkaCalls::State {
     std::unordered_map<std::uint64_t, std::string> sending;  // ids of calls that the brokers have not taken yet, by tag
     std::uint64_t next_tag = 0;
     std::int32_t next_partition = 0;
-    // With partition_bytes_max: calls that no worker may have read yet, also if nobody waits for them any more.
+    // With partition_bytes_max: calls that perhaps no worker has read yet, also if nobody waits for them any more.
     struct Unanswered {
         std::int32_t partition = 0;
         std::size_t bytes = 0;
@@ -226,19 +225,15 @@ void KafkaCalls::State::fail(const std::string& why) {
     end_all();
 }
 
-bool KafkaCalls::State::note(const schema::JobRecord& record) {
-    if (!record.key) return false;
-    const std::lock_guard lock(mutex);
-    forget_unanswered(*record.key);
-    return open.contains(*record.key);
-}
+bool KafkaCalls::State::is_of_open_call(const schema::JobRecord& record) const { return record.key && open.contains(*record.key); }
 
 // The next one in turn that has room; nullopt: none has.
 std::optional<std::int32_t> KafkaCalls::State::partition_for(std::size_t bytes) const {
+    if (!options.partition_bytes_max) return next_partition;
     for (std::int32_t i = 0; i < partitions; ++i) {
         const std::int32_t partition = (next_partition + i) % partitions;
         const auto taken = unanswered_bytes.find(partition);
-        if (taken == unanswered_bytes.end() || taken->second + bytes <= options.partition_bytes_max) return partition;
+        if (taken == unanswered_bytes.end() || taken->second + bytes <= *options.partition_bytes_max) return partition;
     }
     return std::nullopt;
 }
@@ -258,7 +253,11 @@ void KafkaCalls::State::forget_unanswered(const std::string& id) {
 }
 
 void KafkaCalls::State::take(const schema::JobRecord& record) {
-    if (!note(record)) return;  // of another gateway, of a batch, or of a call that nobody waits for
+    {
+        const std::lock_guard lock(mutex);
+        if (record.key) forget_unanswered(*record.key);
+        if (!is_of_open_call(record)) return;  // of another gateway, of a batch, or of a call that nobody waits for
+    }
     record.source.topic == options.topics.results() ? take_result(record) : take_chunk(record);
 }
 

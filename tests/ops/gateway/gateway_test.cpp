@@ -344,8 +344,19 @@ TEST(Gateway, RefusesBodies) {
              {"{\"model\":\"\xff\"}", "400 invalid_json"},
              {R"({"n":1e999})", "400 invalid_json"},
              {std::string(9'999, '['), "400 invalid_json"},
+             // Pins: as deep as a body may be, and too deep for the job's record, so that the call was never answered.
+             {R"({"a":)" + std::string(99, '[') + std::string(99, ']') + "}", "400 invalid_json"},
          })
         EXPECT_EQ(rig.ending_of(post("/v1/completions", body)), answer) << body;
+    EXPECT_EQ(rig.calls.count(), 0U);
+}
+
+// Pins: behind a proxy that does not read chunks of HTTP/1.0, their text was the next request.
+TEST(Gateway, TakesNoChunksOfHttp10) {
+    GatewayRig rig;
+    EXPECT_EQ(rig.ending_of("POST /v1/completions HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n"
+                            "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
+              "400 bad_request");
     EXPECT_EQ(rig.calls.count(), 0U);
 }
 
