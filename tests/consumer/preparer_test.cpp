@@ -519,7 +519,8 @@ TEST(Preparer, AJobForWhichThereIsNoMemoryFailsAlone) {
         },
         testing::ExitedWithCode(0), "");
 }
-const tests::Labelled limits_memory{"Preparer.AJobForWhichThereIsNoMemoryFailsAlone", {tests::Label::not_asan, tests::Label::not_tsan}};
+const tests::Labelled limits_memory{"Preparer.AJobForWhichThereIsNoMemoryFailsAlone:Preparer.HostileStructuresTakeBoundedMemory",
+                                    {tests::Label::not_asan, tests::Label::not_tsan}};
 
 }  // namespace
 }  // namespace lorry::consumer
