@@ -16,6 +16,8 @@ AdapterFolders::AdapterFolders(std::filesystem::path root, std::string base_name
                                const engine::ModelTexts& texts)
     : root_(std::move(root)), base_name_(std::move(base_name)), config_(config), texts_(texts) {
     if (root_.empty()) return;
+    if (std::filesystem::exists(root_ / "adapter_config.json"))
+        throw UsageError(fmt::format("--adapters {}: this folder is an adapter itself; give the folder that it is in", root_.string()));
     for (const std::string& name : {std::string("base"), base_name_}) {
         if (!std::filesystem::exists(root_ / name / "adapter_config.json")) continue;
         throw UsageError(

@@ -289,8 +289,9 @@ std::optional<schema::BatchError> BatchRun::fault_of(std::string_view line, Chec
     if (text_in(*object, "method") != "POST") return error_of(invalid_value, "'method' has to be POST", "method");
     const auto url = schema::endpoint_at(text_in(*object, "url"));
     if (!url || *url != batch_.endpoint) {
-        return error_of(unsupported_url, fmt::format("'url' has to be the batch's endpoint, {}", schema::row_of(batch_.endpoint).url),
-                        "url");
+        return error_of(
+            unsupported_url,
+            fmt::format("'url' has to be the batch's endpoint, {}: make a batch for each url", schema::row_of(batch_.endpoint).url), "url");
     }
     const Json* body = object->find("body");
     if (body == nullptr || !body->is_object()) return error_of(missing_field, "'body' has to be an object", "body");

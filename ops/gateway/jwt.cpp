@@ -1,6 +1,8 @@
 // Reads keys, chooses one for a token, and checks the claims.
 #include "ops/gateway/jwt.h"
 
+#include <sys/stat.h>
+
 #include <cjose/cjose.h>
 
 #include <algorithm>
@@ -107,6 +109,14 @@ std::vector<Key> read_keys(const std::string& text) {
     return keys;
 }
 
+// Who may read the key of HS256 can make tokens with it.
+void check_secrecy(const std::vector<Key>& keys, const std::string& file) {
+    const bool has_secret = std::ranges::any_of(keys, [](const Key& key) { return std::string_view(key.kind.type) == "oct"; });
+    struct stat facts {};
+    if (has_secret && stat(file.c_str(), &facts) == 0 && (facts.st_mode & S_IROTH) != 0)
+        throw std::runtime_error("it has a secret (of the kind oct), and every user may read it: run chmod o-r");
+}
+
 // Three parts of base64url with points between them (RFC 7515, 7.1).
 bool is_compact(std::string_view token) {
     constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
@@ -168,7 +178,9 @@ bool JwtVerifier::refresh() {
         read_ = now;
     }
     try {
-        auto read = std::make_shared<const Keys>(read_keys(read_file(options_.keys)));
+        auto list = read_keys(read_file(options_.keys));
+        check_secrecy(list, options_.keys);
+        auto read = std::make_shared<const Keys>(std::move(list));
         const std::scoped_lock lock(mutex_);
         keys_ = std::move(read);
         return true;

@@ -60,6 +60,17 @@ std::string advice(int port, const engine::ModelConfig& config) {
         config.generates ? R"(completions -H 'Content-Type: application/json' -d '{"model":"base","prompt":"Hello"}')" : "models");
 }
 
+// Empty: no batch runs.
+std::string what_is_lost(const consumer::BatchTopics::Stats& stats) {
+    std::int64_t open = 0;
+    for (const auto& [state, count] : stats.batches) open += schema::is_final(state) ? 0 : count;
+    if (open == 0) return "";
+    return fmt::format(
+        "lost: {}, with {} that have no result yet, and the results of all others. To keep results, cancel a batch and download its files "
+        "before you stop.\n",
+        show_count(open) + (open == 1 ? " batch" : " batches"), show_count(stats.lines_waiting, "line"));
+}
+
 // The settings of a gateway and a worker that serve this machine alone; those about other brokers and gateways are ignored.
 Settings own_settings(Settings settings, const std::filesystem::path& files) {
     if (settings.job_bytes_max.count > partition_bytes_max) {
@@ -214,8 +225,8 @@ ExitCode UpCommand::run() {
             phase = Phase::draining;
             services.refuse_more();
             cancels.cancel_batches();
-            std::cerr << fmt::format("\nstopping: calls that run have {} to end (interrupt again to stop at once)\n",
-                                     show_duration(settings.drain_timeout));
+            std::cerr << fmt::format("\nstopping: calls that run have {} to end (interrupt again to stop at once)\n{}",
+                                     show_duration(settings.drain_timeout), what_is_lost(sources.batches()));
             pipeline.request_stop();
         },
         settings.drain_timeout + end_patience);

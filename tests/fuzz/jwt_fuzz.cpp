@@ -6,6 +6,7 @@
 
 #include "ops/gateway/jwt.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/support/secret_file.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::ops {
@@ -21,7 +22,7 @@ const Json& vectors() {
 const JwtVerifier& verifier() {
     static const tests::TempFolder folder;
     static const std::string file = (folder / "keys.json").string();
-    tests::write_text(file, vectors().find("keys")->dump());
+    tests::write_secret(file, vectors().find("keys")->dump());
     static const JwtVerifier made({.issuer = "https://issuer.example", .audience = "lorry", .keys = file});
     return made;
 }

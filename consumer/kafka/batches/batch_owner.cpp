@@ -450,7 +450,9 @@ bool BatchOwner::State::step(std::int32_t number, const std::string& batch, cons
                                         .others_open = round.tenant_open - run.open_lines(),
                                         .others_open_bytes = round.tenant_open_bytes - run.open_bytes()});
         if (!run.has_ended()) return has_done;
-        log_info("batch {} is {}: {} of {} lines are well", batch, name_of(run.record().state), run.record().succeeded, run.record().lines);
+        const auto& errors = run.record().errors;
+        log_info("batch {} is {}: {} of {} lines are well{}", batch, name_of(run.record().state), run.record().succeeded,
+                 run.record().lines, errors.empty() ? "" : fmt::format("; the first of its errors is {}", errors.front().code));
         partition->second->ended.insert(batch);
         partition->second->runs.erase(place);
         return true;

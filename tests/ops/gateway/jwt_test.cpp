@@ -9,6 +9,7 @@
 
 #include "ops/gateway/authenticators.h"
 #include "tests/support/fake_keys.h"
+#include "tests/support/secret_file.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/thrown.h"
 
@@ -33,7 +34,7 @@ schema::Timestamp vector_time() { return schema::Timestamp(std::chrono::seconds(
 // A verifier of a file that the test may change.
 struct Keys {
     explicit Keys(const Json& keys = *vectors().find("keys")) { write(keys.dump()); }
-    void write(const std::string& text) const { tests::write_text(file, text); }
+    void write(const std::string& text) const { tests::write_secret(file, text); }
     JwtVerifier::Options options() const { return {.issuer = "https://issuer.example", .audience = "lorry", .keys = file}; }
 
     tests::TempFolder folder;
@@ -144,6 +145,9 @@ TEST(Jwt, RefusesFilesThatCannotVerify) {
     };
     const std::string secret = R"({"kty":"oct","k":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"})";
     EXPECT_EQ(refusal(fmt::format(R"({{"keys":[{}]}})", secret)), "accepted");
+    // Pins: a secret that every user of the machine could read, and so make tokens with, was taken.
+    std::filesystem::permissions(keys.file, std::filesystem::perms::others_read, std::filesystem::perm_options::add);
+    EXPECT_THAT(tests::thrown_by([&] { const JwtVerifier verifier(keys.options()); }), HasSubstr("run chmod o-r"));
     EXPECT_EQ(refusal("no JSON"), keys.file + ": this is no JWKS: it has to be a JSON object with an array 'keys'");
     EXPECT_THAT(refusal(R"({"keys":[]})"), HasSubstr("none of its keys signs"));
     EXPECT_THAT(refusal(R"({"keys":[1,{"kty":"OKP","crv":"Ed25519","x":"AA"}]})"), HasSubstr("none of its keys signs"));

@@ -164,6 +164,16 @@ TEST_F(RunProgram, DropsTheByteOrderMarkOfATemplate) {
     EXPECT_EQ(*Json::parse(result.out).value().find("first_prompt")->as_string(), "w1 w9 w5 w3") << "as the chat template renders it";
 }
 
+// Pins: it was taken for a folder of adapters, and had none.
+TEST_F(RunProgram, RefusesTheFolderOfOneAdapter) {
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    tiny.adapters /= "plain";
+    const ProgramResult result = run_program_of(table_command({"--max-tokens", "2"}));
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("plain: this folder is an adapter itself; give the folder that it is in"), std::string::npos) << result.err;
+}
+
 // Otherwise the base model would silently answer the adapter's jobs.
 TEST_F(RunProgram, RefusesAnAdapterNamedLikeTheBaseModel) {
     write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");

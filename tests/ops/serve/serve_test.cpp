@@ -5,6 +5,7 @@
 
 #include "tests/ops/client/fixture.h"
 #include "tests/support/kafka_fixture.h"
+#include "tests/support/secret_file.h"
 #include "tests/support/served.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -169,7 +170,7 @@ TEST_F(ServeOverEmbeddedBroker, SpeaksTlsAndTakesTokensAndTrustedProxiesWithoutK
     const auto files = authority.issue({.name = "server"});
     const auto vectors = *schema::Json::parse(tests::read_whole(std::string(LORRY_SOURCE_DIR) + "/tests/data/jwt/vectors.json"));
     const std::string keys = (tiny.folder / "keys.json").string();
-    tests::write_text(keys, vectors.find("keys")->dump());
+    tests::write_secret(keys, vectors.find("keys")->dump());
     Served gateway({"--brokers", config.brokers, "--insecure-no-keys", "false", "--tls-cert", files.certificate, "--tls-key", files.key,
                     "--jwt-keys", keys, "--jwt-issuer", "https://issuer.example", "--jwt-audience", "lorry", "--trusted-header",
                     "X-Remote-Tenant", "--trusted-proxies", "127.0.0.2"});
