@@ -1,4 +1,5 @@
-// What changes of a file when it is written or replaced: for files that are read again then. Used by ops/http/tls.h and ops/gateway/jwt.h.
+// What changes of a file when it is written or replaced: for files that are read again then. And who may read it, for secrets. Used by
+// ops/http/tls.h and ops/gateway/jwt.h.
 #pragma once
 
 #include <sys/stat.h>
@@ -23,6 +24,12 @@ inline std::optional<FileVersion> version_of(const std::string& file) {
     return FileVersion{.inode = facts.st_ino,
                        .bytes = facts.st_size,
                        .changed = std::int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec};
+}
+
+// Whether users may read it who are neither its owner nor of its group. False if it cannot be reached.
+inline bool every_user_may_read(const std::string& file) {
+    struct stat facts {};
+    return stat(file.c_str(), &facts) == 0 && (facts.st_mode & S_IROTH) != 0;
 }
 
 }  // namespace lorry::schema

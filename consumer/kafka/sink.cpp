@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "consumer/log.h"
 #include "schema/codec.h"
@@ -157,14 +158,11 @@ std::size_t KafkaSink::commit() {
 }
 
 std::size_t KafkaSink::commit_calls() {
-    std::vector<OutboxEntry> calls;
-    std::vector<OutboxEntry> others;
-    for (OutboxEntry& entry : take_outbox()) {
-        if (entry.source.topic == options_.topics.calls())
-            calls.push_back(std::move(entry));
-        else
-            others.push_back(std::move(entry));
-    }
+    std::vector<OutboxEntry> calls = take_outbox();
+    const auto is_call = [&](const OutboxEntry& entry) { return entry.source.topic == options_.topics.calls(); };
+    const auto rest = std::ranges::stable_partition(calls, is_call);
+    std::vector<OutboxEntry> others(std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
+    calls.erase(rest.begin(), rest.end());
     commit(std::move(calls));
     for (OutboxEntry& entry : others) put(std::move(entry));
     return std::exchange(uncounted_, 0);

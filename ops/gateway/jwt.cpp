@@ -1,8 +1,6 @@
 // Reads keys, chooses one for a token, and checks the claims.
 #include "ops/gateway/jwt.h"
 
-#include <sys/stat.h>
-
 #include <cjose/cjose.h>
 
 #include <algorithm>
@@ -112,8 +110,7 @@ std::vector<Key> read_keys(const std::string& text) {
 // Who may read the key of HS256 can make tokens with it.
 void check_secrecy(const std::vector<Key>& keys, const std::string& file) {
     const bool has_secret = std::ranges::any_of(keys, [](const Key& key) { return std::string_view(key.kind.type) == "oct"; });
-    struct stat facts {};
-    if (has_secret && stat(file.c_str(), &facts) == 0 && (facts.st_mode & S_IROTH) != 0)
+    if (has_secret && schema::every_user_may_read(file))
         throw std::runtime_error("it has a secret (of the kind oct), and every user may read it: run chmod o-r");
 }
 

@@ -43,8 +43,7 @@ void check_file(const std::string& file, const char* what) {
 
 void check_key_file(const std::string& file) {
     check_file(file, "the key");
-    struct stat facts {};
-    if (stat(file.c_str(), &facts) == 0 && (facts.st_mode & S_IROTH) != 0)
+    if (schema::every_user_may_read(file))
         refuse(file, "every user may read the key: run chmod o-r (a secret in Kubernetes: defaultMode 0440)");
 }
 
