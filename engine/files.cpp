@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 #include <system_error>
@@ -68,7 +69,8 @@ Expected<std::string, std::string> read_text(const std::filesystem::path& file, 
     auto opened = InputFile::open(file, options.kinds);
     if (!opened) return unexpected(opened.error());
     std::string text;
-    std::vector<std::byte> part(std::size_t{1} << 16);
+    // The size is a guess: files of /proc say 0, and others grow.
+    std::vector<std::byte> part(std::clamp(opened->bytes() + 1, std::size_t{1} << 12, std::size_t{1} << 16));
     for (std::size_t count = part.size(); count == part.size();) {
         const auto read = opened->read(part);
         if (!read) return unexpected(failed(file, "cannot be read"));

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 
 #include "engine/files.h"
@@ -32,7 +33,7 @@ std::string read_file(const std::filesystem::path& file) {
     return std::move(*text);
 }
 
-BaseKind kind_of(const std::string& checkpoint) {
+BaseKind find_kind(const std::string& checkpoint) {
     const std::filesystem::path file = golden_folder() / "checkpoints" / checkpoint / "config.json";
     if (!std::filesystem::exists(file)) return BaseKind::quantized;
     const std::string config = read_file(file);
@@ -41,12 +42,29 @@ BaseKind kind_of(const std::string& checkpoint) {
     return has_experts ? BaseKind::experts : BaseKind::dense;
 }
 
-// The base of an adapter. It searches the text, as parsing all configs would slow each start of a test program down.
-std::string base_of(const std::string& adapter) {
+BaseKind kind_of(const std::string& checkpoint) {
+    static std::map<std::string, BaseKind> kinds;
+    const auto [entry, is_new] = kinds.try_emplace(checkpoint);
+    if (is_new) entry->second = find_kind(checkpoint);
+    return entry->second;
+}
+
+std::string find_base(const std::string& adapter) {
     const std::string config = read_file(golden_folder() / "adapters" / adapter / "adapter_config.json");
     const std::string key = "\"base_model_name_or_path\": \"";
     const std::size_t begin = config.find(key) + key.size();
     return config.substr(begin, config.find('"', begin) - begin);
+}
+
+// The adapters, sorted, with the kinds of their bases. A program asks several times while it starts, which each of its tests does in a
+// process of its own: so each file is read once, and only searched.
+const std::map<std::string, BaseKind>& kinds_of_adapters() {
+    static const std::map<std::string, BaseKind> kinds = [] {
+        std::map<std::string, BaseKind> out;
+        for (const std::string& name : golden_names("adapters")) out[name] = kind_of(find_base(name));
+        return out;
+    }();
+    return kinds;
 }
 
 }  // namespace
@@ -73,8 +91,10 @@ std::vector<std::string> checkpoint_names(BaseKind kind) {
 }
 
 std::vector<std::string> adapter_names(BaseKind kind) {
-    std::vector<std::string> names = golden_names("adapters");
-    std::erase_if(names, [&](const std::string& name) { return kind_of(base_of(name)) != kind; });
+    std::vector<std::string> names;
+    for (const auto& [name, of_base] : kinds_of_adapters()) {
+        if (of_base == kind) names.push_back(name);
+    }
     return names;
 }
 
