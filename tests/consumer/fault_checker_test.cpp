@@ -11,9 +11,13 @@
 #include <fmt/format.h>
 
 #include "consumer/commit_metadata.h"
+#include "tests/support/labels.h"
 
 namespace lorry::faults {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled checker_without_tsan{"*", {tests::Label::not_tsan}};
 
 using schema::JobRecord;
 

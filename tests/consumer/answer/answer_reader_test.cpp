@@ -12,9 +12,13 @@
 #include "engine/text/chat_template.h"
 #include "schema/check.h"
 #include "schema/json.h"
+#include "tests/support/labels.h"
 
 namespace lorry::consumer {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled answers_without_tsan{"*", {tests::Label::not_tsan}};
 
 using engine::ThoughtState;
 

@@ -3,9 +3,13 @@
 
 #include "consumer/answer/answer_reader.h"
 #include "tests/support/harmony_text.h"
+#include "tests/support/labels.h"
 
 namespace lorry::consumer {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled harmony_answers_without_tsan{"*", {tests::Label::not_tsan}};
 
 using tests::harmony_text;
 

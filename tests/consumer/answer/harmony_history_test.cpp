@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/labels.h"
+
 namespace lorry::consumer {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled harmony_histories_without_tsan{"*", {tests::Label::not_tsan}};
 
 constexpr const char* call_a = R"({"id":"a","function":{"name":"f","arguments":{}}})";
 constexpr const char* call_b = R"({"id":"b","function":{"name":"g","arguments":{}}})";

@@ -14,11 +14,15 @@
 #include "engine/files.h"
 #include "schema/base64.h"
 #include "schema/json.h"
+#include "tests/support/labels.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/thrown.h"
 
 namespace lorry::consumer {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled parquet_without_tsan{"*", {tests::Label::not_tsan}};
 
 using engine::ParquetKind;
 using engine::ParquetWriter;

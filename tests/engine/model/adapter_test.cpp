@@ -201,6 +201,8 @@ const std::vector<std::string> plain_adapters = adapters_of_dense(false);
 const std::vector<std::string> adapters_of_embeddings = adapters_of_dense(true);
 const std::vector<std::string> adapters_of_experts = tests::adapter_names(tests::BaseKind::experts);
 const std::vector<std::string> adapters_of_quantized = tests::adapter_names(tests::BaseKind::quantized);
+// Below, all of them run together, with the same ops.
+const tests::Labelled alone_without_tsan{"*/GoldenAdapter.*", {tests::Label::not_tsan}};
 INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(plain_adapters), adapter_test_name);
 INSTANTIATE_TEST_SUITE_P(Experts, GoldenAdapter, testing::ValuesIn(adapters_of_experts), adapter_test_name);
 INSTANTIATE_TEST_SUITE_P(Quantized, GoldenAdapter, testing::ValuesIn(adapters_of_quantized), adapter_test_name);

@@ -7,11 +7,15 @@
 #include <fmt/format.h>
 
 #include "engine/model/model_config.h"
+#include "tests/support/labels.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/thrown.h"
 
 namespace lorry {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled families_configs_without_tsan{"*", {tests::Label::not_tsan}};
 
 using engine::ModelConfig;
 using engine::RopeConfig;

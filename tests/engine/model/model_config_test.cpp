@@ -14,10 +14,14 @@
 #include "engine/model/rope.h"
 #include "schema/json.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/labels.h"
 #include "tests/support/thrown.h"
 
 namespace lorry {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled models_configs_without_tsan{"*", {tests::Label::not_tsan}};
 
 using engine::ModelConfig;
 using engine::RopeConfig;

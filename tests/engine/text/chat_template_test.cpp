@@ -8,9 +8,13 @@
 #include "engine/text/chat_template.h"
 #include "schema/codec_prompt.h"
 #include "tests/engine/text/vectors.h"
+#include "tests/support/labels.h"
 
 namespace lorry::engine {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled templates_without_tsan{"*", {tests::Label::not_tsan}};
 
 using namespace text_vectors;
 using testing::HasSubstr;

@@ -9,9 +9,13 @@
 
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/encoder_vectors.h"
+#include "tests/support/labels.h"
 
 namespace lorry::engine {
 namespace {
+
+// No other thread takes part.
+const tests::Labelled encodings_without_tsan{"*", {tests::Label::not_tsan}};
 
 using namespace text_vectors;
 using testing::HasSubstr;
