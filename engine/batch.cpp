@@ -74,7 +74,7 @@ void Batch::drop(const Sequence& sequence) {
 void Batch::build(Model& model) {
     // Rows of one adapter are adjacent. Within an adapter the oldest sequence comes first, so that the order does not depend on the plan.
     std::ranges::sort(entries_, {}, [](const BatchEntry& entry) {
-        return std::tuple(std::string_view(entry.sequence->adapter_hash()), entry.sequence->arrival, entry.sequence->id());
+        return std::tuple(std::string_view(entry.sequence->adapter_hash()), entry.sequence->turn, entry.sequence->id());
     });
     for (BatchEntry& entry : entries_) add_rows(model, entry);
     if (!token_types_.empty()) token_types_.resize(tokens_.size(), 0);

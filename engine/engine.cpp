@@ -503,7 +503,7 @@ void Engine::Implementation::wait(const Sequence& sequence) {
     waiting.push({.id = request.id,
                   .adapter = sequence.adapter_hash(),
                   .priority = request.priority,
-                  .arrival = sequence.arrival,
+                  .turn = sequence.turn,
                   .cost = sequence.known() + std::min(request.max_tokens, expected_output_max),
                   .large = request.large,
                   .is_call = request.is_call});

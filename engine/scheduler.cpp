@@ -61,7 +61,7 @@ public:
         }
         const StepLimits share = limits.of_large();
         of_large_ = {.rows = limits.rows, .sample_rows = std::max(share.sample_rows, left.sample_rows), .blocks = share.blocks};
-        const auto turn = [&](std::size_t i) { return std::tuple(running[i].priority, running[i].arrival); };
+        const auto turn = [&](std::size_t i) { return std::tuple(running[i].priority, running[i].turn); };
         for (std::size_t i = 0; i < running.size(); ++i) {
             if (!running[i].large) continue;
             if (large_ == 0 || turn(i) < turn(oldest_large_)) oldest_large_ = i;
@@ -272,7 +272,7 @@ private:
     std::int64_t large_ = 0;           // running sequences of large jobs
     std::size_t oldest_large_ = 0;     // of these, in running_
     std::int64_t others_waiting_ = 0;  // waiting sequences of other jobs that do not start in this plan
-    // Indices of running_ without preempted ones, by (priority, arrival). Large jobs that hold too many blocks come last.
+    // Indices of running_ without preempted ones, by (priority, turn). Large jobs that hold too many blocks come last.
     std::vector<std::size_t> order_;
 };
 

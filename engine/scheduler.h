@@ -31,8 +31,8 @@ struct SequenceView {
     bool next_is_reusable = false;             // waiting: the first of blocks_ahead may come from the index
     std::int64_t blocks_kept = 0;              // waiting: available blocks that its adapter and those of sequences before it need
     std::int32_t priority = 0;                 // lower first
-    std::uint64_t arrival = 0;
-    bool large = false;  // of a large job
+    std::uint64_t turn = 0;                    // smaller ones first
+    bool large = false;                        // of a large job
 };
 
 struct StepLimits {

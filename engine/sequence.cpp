@@ -58,10 +58,10 @@ std::span<const TokenId> Thinking::decisive_tokens() const {
 
 const char* name_of(FinishReason reason) { return reason == FinishReason::stop ? "stop" : "length"; }
 
-Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash& root, const Tokenizer& tokenizer,
-                   const TextRows& text_rows, bool force_together)
+Sequence::Sequence(Request request, std::uint64_t its_turn, const BlockHash& root, const Tokenizer& tokenizer, const TextRows& text_rows,
+                   bool force_together)
     : tokens(std::move(request.prompt)),
-      arrival(arrival_order),
+      turn(its_turn),
       request_(std::move(request)),
       prompt_size_(tokens.size()),
       text_rows_(text_rows),
@@ -137,7 +137,7 @@ SequenceView Sequence::view() const {
         view.score_end = prompt_tokens() - 1;
     }
     view.priority = request_.priority;
-    view.arrival = arrival;
+    view.turn = turn;
     view.large = request_.large;
     return view;
 }

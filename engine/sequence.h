@@ -28,7 +28,7 @@ struct TextRows {
 class Sequence {
 public:
     // tokenizer: the base's. force_together: tokens that its grammar forces are appended at once; otherwise each is drawn in its turn.
-    Sequence(Request request, std::uint64_t arrival, const BlockHash& root, const Tokenizer& tokenizer, const TextRows& text_rows = {},
+    Sequence(Request request, std::uint64_t turn, const BlockHash& root, const Tokenizer& tokenizer, const TextRows& text_rows = {},
              bool force_together = true);
 
     const Request& request() const { return request_; }  // without its prompt, which is in `tokens`
@@ -88,10 +88,10 @@ public:
     std::int64_t launched() const { return computed + queued.rows; }
     std::vector<BlockId> blocks;
     std::optional<std::int64_t> rope_length;  // Model::rope_length
-    const std::uint64_t arrival;
-    bool running = false;              // in the running set; false: it waits
-    const Adapter* adapter = nullptr;  // pinned while running
-    double mask_seconds = 0.0;         // what the last allowed_tokens() took
+    const std::uint64_t turn;                 // as WaitingEntry::turn
+    bool running = false;                     // in the running set; false: it waits
+    const Adapter* adapter = nullptr;         // pinned while running
+    double mask_seconds = 0.0;                // what the last allowed_tokens() took
     double guess_seconds = 0.0;        // what each draft takes besides its row: what may be drawn after it; as far as draft() has seen
     std::int64_t times_held_back = 0;  // steps in a row that did not wait for allowed_tokens()
     std::vector<RequestId> followers;  // forks that wait until this sequence's first tokens are computed

@@ -9,7 +9,7 @@
 namespace lorry::engine {
 
 bool WaitingQueue::ByTurn::operator()(const WaitingEntry* a, const WaitingEntry* b) const {
-    return std::tie(a->priority, a->arrival, a->id) < std::tie(b->priority, b->arrival, b->id);
+    return std::tie(a->priority, a->turn, a->id) < std::tie(b->priority, b->turn, b->id);
 }
 
 void WaitingQueue::push(WaitingEntry entry) {
@@ -65,7 +65,7 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
     const auto turn = [&](const Walk& walk) {
         const bool overdue = context.groups && walk.passed_over >= patience_;
         const bool live = context.groups && walk.live;
-        return std::tuple((*walk.head)->priority, !overdue, overdue ? -walk.passed_over : 0, !live, (*walk.head)->arrival);
+        return std::tuple((*walk.head)->priority, !overdue, overdue ? -walk.passed_over : 0, !live, (*walk.head)->turn);
     };
     std::vector<RequestId> order;
     std::vector<RequestId> held_back;

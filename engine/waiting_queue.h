@@ -19,7 +19,7 @@ struct WaitingEntry {
     RequestId id = 0;
     std::string adapter;        // content hash; empty: base
     std::int32_t priority = 0;  // lower first
-    std::uint64_t arrival = 0;  // a turn (tenant_turns.h); a preempted request keeps its own
+    std::uint64_t turn = 0;     // smaller ones first (tenant_turns.h); a preempted request keeps its own
     std::int64_t cost = 0;      // tokens that it may compute, for fairness
     bool large = false;         // of a large job
     bool is_call = false;       // others yield to it
@@ -46,13 +46,13 @@ public:
         std::optional<std::string_view> needs_room;
         bool to_calls = false;         // calls wait or run
         std::size_t yielding_max = 0;  // so many requests that yield come in their order; further ones come after all others
-        bool groups = true;            // false: live adapters are not favoured, so that requests start in order of arrival
+        bool groups = true;            // false: live adapters are not favoured, so that requests start in order of their turns
     };
     // The next `count` requests in the order in which they should start. Changes nothing.
     std::vector<RequestId> candidates(std::size_t count, const Context& context) const;
     // Removes a request because it starts, and charges its cost to all adapters that still wait.
     void start(RequestId id);
-    // The first request of each adapter except the base, by priority and arrival: the order in which adapters are loaded.
+    // The first request of each adapter except the base, by priority and turn: the order in which adapters are loaded.
     struct ByTurn {
         bool operator()(const WaitingEntry* a, const WaitingEntry* b) const;
     };

@@ -29,8 +29,8 @@ std::string planned(std::span<const SequenceView> running, std::span<const Seque
     return text;
 }
 
-SequenceView sequence(std::int64_t known, std::int64_t computed, std::uint64_t arrival = 0) {
-    SequenceView view{.known = known, .computed = computed, .arrival = arrival};
+SequenceView sequence(std::int64_t known, std::int64_t computed, std::uint64_t turn = 0) {
+    SequenceView view{.known = known, .computed = computed, .turn = turn};
     view.blocks = (computed + limits.block_size - 1) / limits.block_size;
     view.blocks_sole = view.blocks;
     return view;
@@ -38,8 +38,8 @@ SequenceView sequence(std::int64_t known, std::int64_t computed, std::uint64_t a
 
 // Pins: a draft took a row, a row with logits or a block from a sequence that needs it.
 TEST(PlanStep, GivesDraftsOnlyWhatNothingElseNeeds) {
-    const auto drafting = [](std::int64_t known, std::int64_t drafts, std::uint64_t arrival = 0) {
-        SequenceView view = sequence(known, known - 1, arrival);
+    const auto drafting = [](std::int64_t known, std::int64_t drafts, std::uint64_t turn = 0) {
+        SequenceView view = sequence(known, known - 1, turn);
         view.drafts = drafts;
         return view;
     };
@@ -220,12 +220,12 @@ struct Simulated {
     std::vector<BlockHash> chain;
     std::int64_t known = 0;
     std::int64_t computed = 0;
-    std::uint64_t arrival = 0;
+    std::uint64_t turn = 0;
 
     SequenceView view() const {
         const std::int64_t first = computed / 4;
         const std::int64_t full = std::max(first, known / 4) - first;
-        SequenceView view{.known = known, .computed = computed, .blocks = (computed + 3) / 4, .arrival = arrival};
+        SequenceView view{.known = known, .computed = computed, .blocks = (computed + 3) / 4, .turn = turn};
         view.blocks_ahead = std::span(chain).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(full));
         return view;
     }
@@ -245,7 +245,7 @@ std::vector<Simulated> random_sequences(const Pick& pick) {
         for (std::size_t k = static_cast<std::size_t>(pick(0, 17)); k < one.chain.size(); ++k) {
             one.chain[k].low = 100 + static_cast<std::uint64_t>(i);
         }
-        one.arrival = static_cast<std::uint64_t>(i);
+        one.turn = static_cast<std::uint64_t>(i);
         sequences.push_back(one);
     }
     return sequences;
