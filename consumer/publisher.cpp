@@ -51,28 +51,25 @@ void Publisher::take(Publication publication) {
 }
 
 void Publisher::commit() {
-    const Clock::time_point begin = Clock::now();
-    const std::size_t outcomes = sink_.commit();
-    for (const auto& [source, epoch] : uncommitted_) jobs_in_flight_.remove(source, epoch);
-    uncommitted_.clear();
-    calls_wait_ = false;
-    observe_commit(outcomes, begin);
+    commit_by([&] { return sink_.commit(); }, [](const schema::Source&, Epoch) { return true; });
 }
 
 void Publisher::commit_calls() {
+    const auto is_call = [&](const schema::Source& source, Epoch epoch) { return jobs_in_flight_.is_call(source, epoch); };
+    commit_by([&] { return sink_.commit_calls(); }, is_call);
+}
+
+template <typename Commit, typename Includes>
+void Publisher::commit_by(const Commit& commit, const Includes& includes) {
     const Clock::time_point begin = Clock::now();
-    const std::size_t outcomes = sink_.commit_calls();
+    const std::size_t outcomes = commit();
     std::erase_if(uncommitted_, [&](const auto& one) {
         const auto& [source, epoch] = one;
-        if (!jobs_in_flight_.is_call(source, epoch)) return false;
+        if (!includes(source, epoch)) return false;
         jobs_in_flight_.remove(source, epoch);
         return true;
     });
     calls_wait_ = false;
-    observe_commit(outcomes, begin);
-}
-
-void Publisher::observe_commit(std::size_t outcomes, Clock::time_point begin) {
     if (outcomes > 0) observer_.on_committed(outcomes, std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin));
 }
 

@@ -43,8 +43,9 @@ private:
     // Of the outputs of a stream, when its last chunk was sent; 0: nothing was.
     std::int64_t tokens_sent(JobKey job) const;
     void observe(const JobEnded& ended, const schema::Completion& completion);
-    // outcomes: what a commit that began then returned.
-    void observe_commit(std::size_t outcomes, Clock::time_point begin);
+    // commit: of the sink. includes: whether it makes the outcome of a job durable that was published before.
+    template <typename Commit, typename Includes>
+    void commit_by(const Commit& commit, const Includes& includes);
 
     CompletionSink& sink_;
     const ReplyContext& reply_;
