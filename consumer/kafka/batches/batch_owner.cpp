@@ -350,11 +350,13 @@ void BatchOwner::State::read_from(const BatchRun::Positions& wanted) {
         begins.push_back({options.topics.results(), partition, offset});
     // Partitions that no position names were added after the batch began, unless it begins now.
     const RecordReader::Start start = from ? RecordReader::Start(RecordReader::Beginning{}) : RecordReader::End{};
-    results.emplace(config, RecordReader::Options{.topics = {options.topics.results()},
-                                                  .start = start,
-                                                  .positions = std::move(begins),
-                                                  .passes_unreadable = true,
-                                                  .is_waited_for = true});
+    // If this one cannot be made, the batches that run keep theirs.
+    RecordReader reader(config, {.topics = {options.topics.results()},
+                                 .start = start,
+                                 .positions = std::move(begins),
+                                 .passes_unreadable = true,
+                                 .is_waited_for = true});
+    results = std::move(reader);
     refresh_next = SteadyClock::now() + refresh_interval;
 }
 
