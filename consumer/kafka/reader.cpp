@@ -97,8 +97,10 @@ struct RecordReader::State {
     }
 
     // Adds the partitions of these topics (name, partition count). Queries all of them before it reads the first: a broker answers the
-    // requests of a connection in order, so each query would wait for a fetch that finds nothing.
-    void add(const std::vector<std::pair<std::string, std::int32_t>>& counts, const Start& start) {
+    // requests of a connection in order, so each query would wait for a fetch that finds nothing. marks_of: where a partition's log begins
+    // and ends; nullopt: it is not added now.
+    template <typename MarksOf>
+    void add(const std::vector<std::pair<std::string, std::int32_t>>& counts, const Start& start, const MarksOf& marks_of) {
         struct Begin {
             Key key;
             std::int64_t next = 0;
@@ -109,8 +111,8 @@ struct RecordReader::State {
             for (std::int32_t number = 0; number < count; ++number) {
                 const Key key{topic, number};
                 if (partitions.contains(key)) continue;
-                const auto marks = connection.watermarks(topic, number, connection.config().deadline_start);
-                begins.push_back({key, start_of(key, marks, start), marks.end});
+                const std::optional<KafkaConnection::Watermarks> marks = marks_of(key);
+                if (marks) begins.push_back({key, start_of(key, *marks, start), marks->end});
             }
         }
         for (const Begin& begin : begins) start_reading(begin.key, begin.next, begin.end);
@@ -169,7 +171,9 @@ RecordReader::RecordReader(const KafkaConfig& config, Options options) : state_(
     }
     std::vector<std::pair<std::string, std::int32_t>> counts;
     for (const std::string& topic : state_->options.topics) counts.emplace_back(topic, state_->connection.required_partition_count(topic));
-    state_->add(counts, state_->options.start);
+    const KafkaConnection& connection = state_->connection;
+    state_->add(counts, state_->options.start,
+                [&](const Key& key) { return connection.watermarks(key.first, key.second, connection.config().deadline_start); });
     state_->note_pace();
 }
 
@@ -303,7 +307,8 @@ void RecordReader::refresh() {
     for (const std::string& topic : state_->options.topics) {
         if (const auto count = state_->connection.try_partition_count(topic)) counts.emplace_back(topic, *count);
     }
-    state_->add(counts, Beginning{});
+    // One without a leader is added later, and keeps nobody from reading the others.
+    state_->add(counts, Beginning{}, [&](const Key& key) { return state_->connection.try_watermarks(key.first, key.second); });
 }
 
 }  // namespace lorry::consumer

@@ -95,7 +95,8 @@ public:
     std::string cluster_id() const;
     // Each topic's id; empty if the broker has none.
     std::vector<std::pair<std::string, std::string>> topic_ids() const;
-    // Adds partitions that were created since (read from their start), if the brokers answer at once.
+    // Adds partitions that were created since (read from their start). Those of which brokers do not answer within a second are left for
+    // the next call.
     void refresh();
 
 private:
