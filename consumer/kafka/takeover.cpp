@@ -14,8 +14,6 @@ namespace lorry::consumer {
 
 namespace {
 
-using std::chrono::milliseconds;
-
 // Number of unfinished offsets below `first`; some of them may never have been jobs.
 std::int64_t unfinished_below(const CommitState& state, std::int64_t first) {
     std::int64_t count = first > state.offset ? 1 : 0;

@@ -20,11 +20,6 @@ const Tensor* base_weight_of(const Model& model, const std::string& path) {
     return weight != nullptr && weight->format ? weight : nullptr;
 }
 
-bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
-    const Tensor* const own = base_weight_of(model, path);
-    return own != nullptr && equal_values(*own, copy);
-}
-
 std::unique_ptr<CodedWeight> codes_of(const Model& model, const LinearModule& module) {
     const CodedSource source{.config = *model.config().quantized, .checkpoint = model.checkpoint(), .prefix = model.layout().prefix};
     return read_codes(source, *source.find(module.path, module.out_features, module.in_features));

@@ -19,8 +19,6 @@ namespace lorry::engine {
 const Tensor& tensor_of(const Model& model, const std::string& name);
 // A tied head has the embedding's. nullptr: the base has it in codes.
 const Tensor* base_weight_of(const Model& model, const std::string& path);
-// path: of the module whose weight this is a copy of. False if the base has it in codes.
-bool equals_base(const Model& model, const std::string& path, const Tensor& copy);
 // Of a module whose weight the base has in codes.
 std::unique_ptr<CodedWeight> codes_of(const Model& model, const LinearModule& module);
 

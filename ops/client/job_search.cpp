@@ -15,8 +15,6 @@
 namespace lorry::ops {
 namespace {
 
-using std::chrono::milliseconds;
-
 // How far the clocks of producers and of this machine may differ.
 constexpr std::chrono::minutes clock_slack{10};
 

@@ -1,7 +1,6 @@
 // The tables of files and batches, and the statements on them.
 #include "schema/store/batch_store.h"
 
-#include <array>
 #include <numeric>
 #include <string_view>
 #include <utility>

@@ -2,7 +2,6 @@
 #include "consumer/kafka/batches/batch_owner.h"
 
 #include <algorithm>
-#include <list>
 #include <map>
 #include <mutex>
 #include <set>
