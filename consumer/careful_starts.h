@@ -29,7 +29,7 @@ public:
         // more: jobs that wait in it are harmless, and each death brings a job that kills workers closer to the first unfinished ones.
         std::size_t jobs = 512;
         // Of one topic, started and not finished: these become the suspects if the worker dies. Topics do not share places: calls would
-        // wait behind all jobs that a new worker takes from a long backlog.
+        // wait for all jobs that a new worker takes from a long backlog.
         std::size_t at_once = 64;
         std::size_t suspects_at_once = 8;
         std::chrono::milliseconds quiet_max{60'000};  // how long a group of suspects waits for others to end, and then others for the group

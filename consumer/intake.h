@@ -22,8 +22,8 @@ struct AdmittedJob {
     Clock::time_point delivered;
     std::int64_t bytes = 0;                            // of its record
     std::optional<JobWeight> weight;                   // once it was weighed
-    engine::GrammarThread::Ordered grammar = nullptr;  // that it waits for,
-    std::string grammar_text;                          // for the model's tokenizer: ModelName::text_key()
+    engine::GrammarThread::Ordered grammar = nullptr;  // what it waits for; null: none is ordered
+    std::string grammar_text;                          // ModelName::text_key() of the tokenizer that the grammar is for
 };
 
 // A job whose requests can be made once there is room for them.

@@ -376,7 +376,8 @@ std::optional<Awaited> Pipeline::State::lacks(const schema::Source& source, cons
 void Pipeline::State::park(Awaited awaited, AdmittedJob admitted, std::optional<Awaited> from) {
     const bool awaits_grammar = awaited == Awaited::grammar || awaited == Awaited::grammar_of_call;
     if (!awaits_grammar) {
-        // While its grammar is compiled, it counts as started: that may be what kills the worker.
+        // While its grammar is compiled, it counts as started, as that may be what kills the worker. One that has waited before does not
+        // yet: its source counts it once it may go on.
         parts.source.waits(admitted.job.source, admitted.epoch);
         admitted.grammar.reset();  // it may take megabytes
     }

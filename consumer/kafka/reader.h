@@ -39,7 +39,7 @@ public:
         bool positions_only = false;     // read only these partitions; `topics` must be empty
         bool uncommitted = false;        // also read records of open and aborted transactions
         bool is_quiet = false;           // does not log records that cannot be read
-        bool passes_unreadable = false;  // goes on behind a batch that cannot be read; by default, poll() keeps retrying
+        bool passes_unreadable = false;  // goes on after a batch that cannot be read; by default, poll() keeps retrying
         bool is_waited_for = false;      // with a pace (reading_pace.h), producers wait for it: it is polled until it ends
     };
 
@@ -74,7 +74,7 @@ public:
     // A record that cannot be read and blocks its partition: damaged, or of an unknown codec. nullopt: none does.
     std::optional<UnreadableRecord> unreadable() const;
     // Where the partitions end now. One request to each leader. nullopt when they do not answer within a second. readable: for this reader,
-    // which sees no record behind an open transaction unless it reads uncommitted ones; written: with all records that were written.
+    // which sees no record after an open transaction unless it reads uncommitted ones; written: with all records that were written.
     enum class EndKind : std::uint8_t { readable, written };
     std::optional<Ends> ends_now(EndKind kind) const;
     bool has_read(const Ends& ends) const;

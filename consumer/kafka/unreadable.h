@@ -26,7 +26,7 @@ std::string advice_for(const UnreadableRecord& record);
 struct UnreadableBatch {
     std::int32_t partition = 0;
     std::int64_t first = 0;
-    std::int64_t end = 0;  // the first offset behind the batch
+    std::int64_t end = 0;  // the first offset after the batch
     std::string reason;
 };
 

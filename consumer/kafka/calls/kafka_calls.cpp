@@ -133,7 +133,7 @@ KafkaCalls::State::State(const KafkaConfig& the_config, Options the_options)
       producer(
           the_config, KafkaConnection::Kind::producer, producer_settings_of(options),
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_dr_msg_cb(conf, on_report); }, this),
-      // From before the first call on, so that no result is missed. A batch that cannot be read must not hold up those behind it.
+      // From before the first call on, so that no result is missed. A batch that cannot be read must not hold up those after it.
       reader(the_config, {.topics = {options.topics.results(), options.topics.chunks()},
                           .start = RecordReader::End{},
                           .passes_unreadable = true,

@@ -32,7 +32,7 @@ constexpr std::chrono::milliseconds records_patience{5'000};  // at the end
 
 schema::Timestamp time_now() { return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
 
-// A run's id is its call's, with something behind it that nobody can guess.
+// A run's id is its call's, followed by something that nobody can guess.
 constexpr char run_separator = '-';
 std::string_view call_of_run(std::string_view run) { return run.substr(0, run.rfind(run_separator)); }
 
