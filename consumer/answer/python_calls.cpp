@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/format.h>
+
 namespace lorry::consumer {
 namespace {
 
@@ -136,8 +138,8 @@ private:
                 json += escaped == '\'' ? "'" : std::string{'\\', escaped};
             } else if (c == '"') {
                 json += "\\\"";
-            } else if (c == '\n') {
-                json += "\\n";
+            } else if (static_cast<unsigned char>(c) < ' ') {  // JSON has them as escapes only
+                json += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
             } else {
                 json += c;
             }

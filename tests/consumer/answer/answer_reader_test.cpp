@@ -102,6 +102,7 @@ TEST(AnswerReader, CallsOfEachFormatAreFoundAndWhatDoesNotParseStaysContent) {
         {"phi4_mini_json", "Python's functools has reduce", "|Python's functools has reduce|"},
         {"pythonic", R"([add(a=1, b=-2.5e3), get_weather(city='Rome\'s "C"', days=[1, {"x": None}], dry=True, wet=false)])",
          R"(||add{"a":1,"b":-2.5e3} get_weather{"city":"Rome's \"C\"","days":[1,{"x":null}],"dry":true,"wet":false})"},
+        {"pythonic", "[add(a='x\ty\nz')]", R"(||add{"a":"x\ty\nz"})"},
         {"pythonic", "[add()]", "||add{}"},
         {"pythonic", "<|python_start|>[add()]<|python_end|>", "||add{}"},
         {"pythonic", "[1, 2, 3]", "|[1, 2, 3]|"},
