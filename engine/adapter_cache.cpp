@@ -182,7 +182,7 @@ struct AdapterCache::Implementation {
     void fail(const std::string& hash, AdapterError error);
     bool is_asked_for(std::string_view hash) const {
         const auto is_it = [&](const AdapterSource& source) { return source.hash == hash; };
-        return std::ranges::any_of(reading, is_it) || std::ranges::any_of(queue, is_it) || (homeless && is_it(homeless->source));
+        return std::ranges::any_of(reading, is_it) || std::ranges::any_of(queue, is_it) || (without_room && is_it(without_room->source));
     }
 
     kernels::Backend& backend;
@@ -194,7 +194,7 @@ struct AdapterCache::Implementation {
     std::map<std::string, Failure, std::less<>> failures;
     std::deque<AdapterSource> queue;
     std::deque<AdapterSource> reading;           // by the loader
-    std::optional<ReadAdapter> homeless;         // read, but without a slot
+    std::optional<ReadAdapter> without_room;     // read, but without a slot
     std::deque<std::string> packing;             // by the loader
     std::optional<std::string> borrows_nothing;  // an adapter that gets no slot over lent blocks: see take_back_for()
     std::uint64_t uses = 0;                      // orders residents by last use
@@ -224,7 +224,7 @@ bool AdapterCache::Implementation::take_packed() {
 bool AdapterCache::Implementation::take_read() {
     std::optional<ReadResult> result = loader.take_read();
     if (!result) return false;
-    CHECK(!reading.empty() && !homeless, "a result answers the oldest request");
+    CHECK(!reading.empty() && !without_room, "a result answers the oldest request");
     const std::string hash = std::move(reading.front().hash);
     reading.pop_front();
     const std::size_t most = memory.slots().end - memory.slots().begin;
@@ -233,7 +233,7 @@ bool AdapterCache::Implementation::take_read() {
     } else if ((*result)->bytes > most) {
         fail(hash, {fmt::format("the adapter needs {} bytes, but adapters have {} bytes; raise --adapter-memory", (*result)->bytes, most)});
     } else {
-        homeless = std::move(**result);
+        without_room = std::move(**result);
     }
     return true;
 }
@@ -246,7 +246,7 @@ void AdapterCache::Implementation::begin_reading() {
 }
 
 void AdapterCache::Implementation::find_slot(bool may_borrow) {
-    if (!homeless) return;
+    if (!without_room) return;
     const auto now = Clock::now();
     std::vector<TakenSlot> taken;
     for (const auto& [hash, resident] : residents) {
@@ -254,25 +254,25 @@ void AdapterCache::Implementation::find_slot(bool may_borrow) {
         taken.push_back({resident.range, stays ? std::nullopt : std::optional(resident.last_use)});
     }
     std::ranges::sort(taken, {}, [](const TakenSlot& slot) { return slot.range.begin; });
-    auto choice = choose_slot(homeless->bytes, memory.slots(), taken);
-    if ((!choice || !choice->victims.empty()) && may_borrow && memory.lends_blocks() && borrows_nothing != homeless->source.hash) {
+    auto choice = choose_slot(without_room->bytes, memory.slots(), taken);
+    if ((!choice || !choice->victims.empty()) && may_borrow && memory.lends_blocks() && borrows_nothing != without_room->source.hash) {
         blocks.spare_from(static_cast<BlockId>(blocks.total() / 2));
-        choice = choose_slot(homeless->bytes, area(), taken);
+        choice = choose_slot(without_room->bytes, area(), taken);
     }
     if (!choice) return;
     for (const TakenSlot& victim : choice->victims) {
         evict(std::ranges::find_if(residents, [&](const auto& entry) { return entry.second.range == victim.range; }));
     }
-    const std::string hash = homeless->source.hash;
+    const std::string hash = without_room->source.hash;
     Resident& resident = residents[hash];
     resident.range = choice->range;
     resident.last_use = ++uses;
     settle_lending();
     resident.slot = backend.make_slot(memory, resident.range);
-    stats.resident_bytes += homeless->bytes;
+    stats.resident_bytes += without_room->bytes;
     packing.push_back(hash);
-    loader.pack(std::move(*homeless), *resident.slot);
-    homeless.reset();
+    loader.pack(std::move(*without_room), *resident.slot);
+    without_room.reset();
 }
 
 // Where slots may be: in the memory reserved for adapters, and before it over blocks that are lent or may be.
@@ -327,7 +327,7 @@ void AdapterCache::poll(bool may_borrow) {
     while (my.take_packed()) {
     }
     my.find_slot(may_borrow);
-    while (!my.homeless && my.take_read()) my.find_slot(may_borrow);
+    while (!my.without_room && my.take_read()) my.find_slot(may_borrow);
     my.begin_reading();
 }
 
@@ -350,13 +350,13 @@ AdapterCache::State AdapterCache::state(std::string_view hash) const {
 
 std::optional<std::string_view> AdapterCache::needs_room() const {
     const Implementation& my = *implementation_;
-    return my.homeless ? std::optional<std::string_view>(my.homeless->source.hash) : std::nullopt;
+    return my.without_room ? std::optional<std::string_view>(my.without_room->source.hash) : std::nullopt;
 }
 
 void AdapterCache::give_up_room() {
     Implementation& my = *implementation_;
-    CHECK(my.homeless.has_value(), "only an adapter without room is given up");
-    my.homeless.reset();
+    CHECK(my.without_room.has_value(), "only an adapter without room is given up");
+    my.without_room.reset();
 }
 
 std::string AdapterCache::failure(std::string_view hash) const {
@@ -411,7 +411,7 @@ void AdapterCache::take_back(std::int64_t blocks) {
     }
 }
 
-void AdapterCache::wait(std::chrono::milliseconds timeout) { implementation_->loader.wait(timeout, !implementation_->homeless); }
+void AdapterCache::wait(std::chrono::milliseconds timeout) { implementation_->loader.wait(timeout, !implementation_->without_room); }
 
 AdapterCache::Stats AdapterCache::stats() const {
     Stats stats = implementation_->stats;

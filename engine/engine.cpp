@@ -211,7 +211,7 @@ void Engine::Implementation::finish_complete(StepOutput& output) {
 // Takes over adapters that were loaded, ends the requests of those that failed, and loads ahead.
 void Engine::Implementation::tend_adapters(StepOutput& output) {
     adapters.poll(options.lend_blocks && !running.empty());
-    if (const auto homeless = adapters.needs_room(); homeless && !waiting.waits_for(*homeless)) adapters.give_up_room();
+    if (const auto without_room = adapters.needs_room(); without_room && !waiting.waits_for(*without_room)) adapters.give_up_room();
     std::set<std::string> ahead;
     std::set<std::string> failed;
     for (const WaitingQueue::Turns* const turns : {&waiting.calls(), &waiting.firsts()}) {

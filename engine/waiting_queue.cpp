@@ -55,11 +55,11 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
         bool live;
     };
     std::vector<Walk> walks;
-    const auto homeless = context.needs_room ? groups_.find(*context.needs_room) : groups_.end();
-    const bool make_room = homeless != groups_.end() && homeless->second.passed_over >= patience_;
+    const auto without_room = context.needs_room ? groups_.find(*context.needs_room) : groups_.end();
+    const bool make_room = without_room != groups_.end() && without_room->second.passed_over >= patience_;
     for (const auto& [adapter, group] : groups_) {
         if (!context.is_ready(adapter)) continue;
-        if (make_room && !adapter.empty() && group.passed_over < homeless->second.passed_over) continue;
+        if (make_room && !adapter.empty() && group.passed_over < without_room->second.passed_over) continue;
         walks.push_back({&group, group.entries.begin(), group.passed_over, context.is_live(adapter)});
     }
     const auto turn = [&](const Walk& walk) {

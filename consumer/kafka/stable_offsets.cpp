@@ -57,8 +57,8 @@ void StableOffsets::compare(const EndOffsets& stable, const EndOffsets& ends) {
         }
         Stall& stall = stalls_.try_emplace(partition, Stall{.offset = offset, .since = now}).first->second;
         if (stall.offset != offset) stall = {.offset = offset, .since = now};
-        if (stall.told || now - stall.since < worth_a_line) continue;
-        stall.told = true;
+        if (stall.is_logged || now - stall.since < worth_a_line) continue;
+        stall.is_logged = true;
         log_warning(
             "{} [{}]: a transaction has been open for {} s at offset {}, and readers of committed records wait for it. It ends with its "
             "producer's transaction.timeout.ms; `kafka-transactions.sh find-hanging` shows one that does not",

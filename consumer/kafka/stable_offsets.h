@@ -29,7 +29,7 @@ private:
     struct Stall {
         std::int64_t offset = 0;  // the last stable offset
         Clock::time_point since;
-        bool told = false;
+        bool is_logged = false;
     };
 
     void look(const std::stop_token& stop);
