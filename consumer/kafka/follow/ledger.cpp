@@ -48,16 +48,15 @@ struct Ledger::State {
     const KafkaConfig config;
     Options options;
     schema::Store store;                   // the thread's, once it runs
-    std::unique_ptr<RecordReader> reader;  // the thread's
+    std::unique_ptr<RecordReader> reader;  // the thread's, with the next two
+    Backoff backoff{milliseconds(100), milliseconds(10'000)};
+    SteadyClock::time_point tidy_next{};
     std::map<std::string, std::string> topic_ids;
     mutable std::mutex mutex;
     std::condition_variable_any wake;
     std::vector<AdapterState> adapter_states;  // guarded by mutex
     Stats stats;                               // guarded by mutex
     std::jthread thread;                       // last: it uses all of the above
-
-    Backoff backoff{milliseconds(100), milliseconds(10'000)};  // the thread's
-    SteadyClock::time_point tidy_next{};                       // the thread's
 
     State(KafkaConfig brokers, Options given, schema::Store opened)
         : config(std::move(brokers)), options(std::move(given)), store(std::move(opened)) {}
