@@ -156,6 +156,56 @@ TEST_F(BatchOwnersTest, TwoShareTheBatches) {
     }
 }
 
+// Pins: the batches that ran had no results any more, and the next owner of one would not have known from where to read them.
+TEST_F(BatchOwnersTest, ResultsAreReadOnWhileTheyCannotBeReadFromEarlierOn) {
+    constexpr int leader_not_available = 5;
+    BatchOwner::Options each_stored = options();
+    each_stored.run.part_bytes = 1;
+    KafkaConfig impatient = config;
+    impatient.deadline_start = 1s;
+    KafkaProducer writer(config, {.limits = {}});
+    const auto put = [&](const BatchRecord& batch, std::int32_t partition) {
+        ASSERT_TRUE(
+            writer.send({.topic = topics.batches(), .partition = partition, .key = batch.id, .value = schema::encode_batch(batch)}));
+        writer.wait_all("writing a batch");
+    };
+    const auto made = [&](const std::string& tenant) {
+        BatchRecord batch = {.id = schema::draw_batch_id(),
+                             .tenant = tenant,
+                             .input_file = schema::draw_file_id(),
+                             .endpoint = schema::Endpoint::completions,
+                             .created = 1,
+                             .expires = 4'000'000'000};
+        store.put(batch.input_file, input_of(30));
+        return batch;
+    };
+    const BatchOwner owner(impatient, each_stored, known, store);
+    const BatchRecord running = made("search");
+    put(running, 0);
+    const auto deadline = Clock::now() + 60s;
+    while (sent.size() < 5 && Clock::now() < deadline) read_jobs();
+    answer();
+    const auto succeeded = [&] { return known.find_batch("search", running.id)->succeeded; };
+    while (succeeded() < 5 && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+
+    broker.set_topic_error(topics.results(), leader_not_available);
+    BatchRecord earlier = made("another");
+    earlier.state = BatchState::in_progress;
+    earlier.lines = 30;
+    earlier.results_at = {{0, 0}};
+    put(earlier, 1);
+    std::this_thread::sleep_for(2s);
+    known.cancel_batch(running);
+    while (state_of(running) != BatchState::cancelling && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(state_of(running), BatchState::cancelling);
+    EXPECT_GE(known.find_batch("search", running.id)->results_at[0], 5) << "all results before were taken";
+
+    broker.set_topic_error(topics.results(), 0);
+    EXPECT_TRUE(ends_by_work(running));
+    EXPECT_TRUE(ends_by_work(earlier));
+    expect_all_once(earlier, 30);
+}
+
 // Pins: a tenant with many batches had as many times the jobs in Kafka.
 TEST_F(BatchOwnerTest, TenantsTakeTurnsHoweverManyBatchesTheyHave) {
     std::vector<BatchRecord> batches;
