@@ -1,7 +1,6 @@
-// The interfaces between the gateway and what is behind it. CallBackend runs calls: a call goes in, chunks and one end come back; it is
-// implemented by consumer/kafka/calls and by fakes in tests. KeyDirectory knows the API
-// keys, and DailyTokens what they have used; they are implemented by key_topic.h and status_topic.h in consumer/kafka/follow. All are
-// called by ops/gateway.
+// The interfaces between the gateway and the code behind it. CallBackend runs calls: a call goes in, chunks and one end come back; it is
+// implemented by consumer/kafka/calls and by fakes in tests. KeyDirectory knows the API keys, and DailyTokens knows what they have used;
+// they are implemented by key_topic.h and status_topic.h in consumer/kafka/follow. All are called by ops/gateway.
 #pragma once
 
 #include <chrono>
@@ -26,7 +25,7 @@ struct Call {
     std::string tenant;                      // empty: none
     std::string key;                         // the id of the caller's API key; empty: none
     std::vector<schema::Header> trace = {};  // of its request: traceparent and tracestate, if it has them
-    // The id stands for this call of this tenant, whoever sends it again: it should run once. RepeatableCalls sees to that.
+    // The id identifies this call of this tenant, whoever sends it again: it should run once. RepeatableCalls ensures that.
     bool repeatable = false;
 };
 
@@ -69,7 +68,7 @@ public:
     virtual ~CallBackend() = default;
     // `listener` outlives the call. A refused call has no events.
     virtual std::optional<CallRefusal> submit(Call call, CallListener& listener) = 0;
-    // Nobody waits for the call any more. Events that are on their way may still come.
+    // The caller no longer waits for the call. Events that are on their way may still come.
     virtual void cancel(const std::string& id) = 0;
 };
 

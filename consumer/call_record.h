@@ -1,4 +1,4 @@
-// The job that a call is, as the value of a record. Used by consumer/kafka/calls.
+// A call as a job, in the form of a record's value. Used by consumer/kafka/calls.
 #pragma once
 
 #include <string>

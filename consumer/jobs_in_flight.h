@@ -33,8 +33,8 @@ public:
         bool is_call = false;
     };
     void add(Added job);
-    // Whether a job of this weight, at most the limits' heaviest, may begin now: all jobs together, those that are not calls, and the large
-    // ones, keep within the limits.
+    // Whether a job of this weight, at most the limits' heaviest, may begin now: whether all jobs together, those that are not calls, and
+    // the large ones then stay within the limits.
     enum class Room : std::uint8_t { free, full_for_large, full };
     Room room_for(const JobWeight& weight, bool is_call) const;
     // Sets what the job takes, once there is room for it. No effect on a forgotten job.

@@ -1,4 +1,4 @@
-// What logits become where labels are chosen. Called by reply_pooling.cpp and entities.cpp. Pure functions.
+// Probabilities from the logits of labels, and the likeliest label. Called by reply_pooling.cpp and entities.cpp. Pure functions.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // How far readers in this process have read topics, so that its producers do not get ahead of them: the embedded broker drops the oldest
 // records of a partition that has more than 5 MiB, whether they were read or not. Made by `lorry up`, and named by its KafkaConfig: each
-// KafkaProducer waits, and each RecordReader with `is_waited_for` is waited for. With other brokers there is none. Any thread.
+// KafkaProducer waits for each RecordReader with `is_waited_for`. With other brokers there is no ReadingPace. Any thread.
 #pragma once
 
 #include <chrono>

@@ -80,7 +80,7 @@ public:
     virtual HeldBack held_back() const { return HeldBack::none; }
     // Jobs not yet polled, if known: for progress and the backlog metric.
     virtual std::optional<std::int64_t> backlog() = 0;
-    // Whether this member has lost its partitions: others may have them, and nothing of them can be committed. Asked during a drain.
+    // Whether this member has lost its partitions: others may have them, and nothing from them can be committed. Asked during a drain.
     virtual bool has_lost_partitions() const { return false; }
     // Drains, then leaves the group. No poll() afterwards.
     virtual void close(RevocationHandler& handler, Clock::time_point deadline) = 0;
@@ -147,7 +147,7 @@ public:
 class CancelDirectory {
 public:
     virtual ~CancelDirectory() = default;
-    // Whether there is a cancel of that job or its batch, from after the job was submitted.
+    // Whether that job or its batch was cancelled after the job was submitted.
     virtual bool is_cancelled(const schema::Job& job) const = 0;
     // Grows with every cancel: when it changes, running jobs are looked up again.
     virtual std::uint64_t version() const = 0;

@@ -1,6 +1,6 @@
-// What a job takes while it is in flight. Its weight is known once its prompts are tokenized, before its requests are made, so that a job
-// that is too heavy is refused or waits while it is still small. Used by the preparer, which weighs, intake, which refuses, and
-// jobs_in_flight.h, which adds up.
+// The resources that a job takes while it is in flight. Its weight is known once its prompts are tokenized, before its requests are made,
+// so that a job that is too heavy is refused or waits while it is still small. Used by the preparer, which weighs, intake, which refuses,
+// and jobs_in_flight.h, which adds up.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How many tokens of a sequence are guessed, and from which chance on: what rows, masks and steps take decides. Used by engine.cpp.
+// How many tokens of a sequence are guessed, and from which chance on. The times of rows, masks and steps decide. Used by engine.cpp.
 #pragma once
 
 #include <cstdint>

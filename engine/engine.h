@@ -1,6 +1,6 @@
 // The engine: keeps a continuous batch full. The caller submits and cancels requests between steps; each step() plans a step, launches it
-// on the device, reads a step that is done, and hands out what finished. Where the device takes two steps, one is launched before the one
-// before it is read, so that the device does not wait for the host. Knows nothing of Kafka, files or JSON. One thread calls everything;
+// on the device, reads a step that is done, and hands out what finished. If the device takes two steps, the next one is launched before the
+// previous one is read, so that the device does not wait for the host. Knows nothing of Kafka, files or JSON. One thread calls everything;
 // consumer/generator.cpp does.
 #pragma once
 
@@ -56,7 +56,7 @@ struct StepOutput {
 class Engine {
 public:
     // model, backend and tokenizer, the base's, outlive the engine. Throws std::runtime_error when kv_bytes is less than a block or the
-    // device has not enough memory.
+    // device does not have enough memory.
     Engine(Model& model, kernels::Backend& backend, const Tokenizer& tokenizer, const EngineOptions& options);
     ~Engine();
     Engine(const Engine&) = delete;
@@ -69,7 +69,7 @@ public:
     // The prompt must be non-empty, at most context_max() long, and its ids within the vocabulary (intake refuses others). Drawing ends at
     // context_max() at the latest. Nothing runs before the next step().
     void submit(Request request);
-    // Drops a request, whether it waits or runs: later steps hand out nothing of it. Unknown ids are ignored.
+    // Drops a request, whether it waits or runs: later steps hand out nothing for it. Unknown ids are ignored.
     void cancel(RequestId id);
     // Launches one step if anything can run. Reads the oldest queued step, and hands out its results, if nothing was launched or
     // steps_queued_max steps are queued. Returns false when there was nothing to do: all requests are done, or all wait for adapters

@@ -1,5 +1,6 @@
-// How long steps wait for masks: what the grammars and bad words of their sequences allow to be drawn next. A grammar whose masks take
-// long holds back its own rows, not its neighbours'. Used by engine.cpp and batch.cpp. Times decide when a token is drawn, never which.
+// How long steps wait for masks, which say what the grammars and bad words of their sequences allow to be drawn next. A grammar whose masks
+// take long holds back its own rows, not its neighbours'. Used by engine.cpp and batch.cpp. Times decide when a token is drawn, never
+// which.
 #pragma once
 
 #include <optional>
@@ -18,11 +19,12 @@ public:
     explicit MaskTime(const std::optional<MaskPatience>& patience) : patience_(patience) {}
 
     void step_took(double seconds) { step_seconds_ = seconds; }
-    // Before the masks of a step; the longest of them is expected to take so many seconds. What earlier steps left over is saved for it.
+    // Before the masks of a step; the longest of them is expected to take this many seconds. The time that earlier steps left over is saved
+    // for it.
     void begin(double longest);
-    // Whether a step that has waited for so many seconds also waits for a mask that is expected to take so many. Any thread.
+    // Whether a step that has waited for `waited` seconds also waits for a mask that is expected to take `expected`. Any thread.
     bool affords(double waited, double expected) const;
-    // After the step has waited for so many seconds.
+    // After the step has waited for this many seconds.
     void end(double waited);
 
 private:

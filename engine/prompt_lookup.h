@@ -29,7 +29,7 @@ public:
     void guess(std::span<const TokenId> tokens, const DraftLimits& limits, std::vector<TokenId>& guesses) const;
 
 private:
-    // Where text occurred before, the longer the more it is like to go on as it did. Classes of lengths from 2, 4, 8 and 16 tokens on.
+    // The longer the text that occurred before, the likelier it is to go on as it did. Classes of lengths from 2, 4, 8 and 16 tokens on.
     static constexpr std::size_t classes = 4;
     static std::size_t class_of(std::int64_t length);
 

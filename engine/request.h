@@ -85,7 +85,7 @@ struct Request {
     // The most that may be drawn whatever the KV cache holds: it decides how longrope turns positions. nullopt: max_tokens.
     std::optional<std::int64_t> tokens_allowed;
     std::int32_t priority = 0;  // lower first
-    std::string tenant;         // whose it is: of equal priority, tenants start in turn; empty: nobody's, which is one more
+    std::string tenant;         // whose it is: at equal priority, tenants start in turn; empty: no tenant, which counts as one more
     bool large = false;         // its job is large: requests of such jobs get half of a step while others have work
     bool is_call = false;       // somebody waits for it: it starts before others, which all get half of a step together while it has work
     bool stream = false;        // steps hand out deltas

@@ -23,7 +23,7 @@ public:
     // before it was read.
     double read(Time now);
     // The chance of being right from which a guess pays: the time that its row takes, and what it takes besides (guess_seconds), over the
-    // time that a token takes while so many sequences are decoded. Above 1: none pays. A row takes 1 / 16 of a step's fixed part until
+    // time that a token takes while this many sequences are decoded. Above 1: none pays. A row takes 1 / 16 of a step's fixed part until
     // steps of several sizes were seen.
     double chance_least(std::int64_t sequences, double guess_seconds = 0.0) const;
 

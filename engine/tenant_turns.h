@@ -13,9 +13,10 @@
 
 namespace lorry::engine {
 
-// Start-time fair queueing (Goyal, Vin and Cheng, 1996): a tenant's requests have turns one after another, each as far after the one before
-// as that one costs, and none before now. Now is the turn of the request that started last or, as urgent ones start out of turn, the first
-// turn that waits. So tenants start equal costs, and one that was quiet has saved nothing up. Requests of a single tenant keep their order.
+// Start-time fair queueing (Goyal, Vin and Cheng, 1996): a tenant's requests have turns one after another. Each turn follows the previous
+// one by the cost of that previous request, and none is before the current turn. The current turn is that of the request that started last
+// or, because urgent requests start out of turn, the first turn that waits. So tenants start requests of equal total cost, and a tenant
+// that was idle has not saved anything up. Requests of a single tenant keep their order.
 class TenantTurns {
 public:
     struct Arrival {
@@ -25,12 +26,12 @@ public:
     };
     // The turn of a request that arrives: requests with smaller ones start first.
     std::uint64_t arrive(const Arrival& arrival);
-    // A request starts, or ends without having started: then it costs nothing once its tenant has no other that waits. Those that started
-    // before are passed over.
+    // A request starts, or ends without having started. In the latter case it costs nothing once its tenant has no other waiting request.
+    // Requests that have already started are ignored.
     void start(RequestId id);
     void leave(RequestId id);
 
-    // Tenants of whom something is remembered. A producer may invent tenants, so those without requests that wait have a limit.
+    // Tenants that are remembered. A producer may invent tenants, so the number of those without waiting requests is limited.
     std::size_t remembered() const { return tenants_.size(); }
     static constexpr std::size_t tenants_max = 10'000;
 

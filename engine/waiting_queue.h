@@ -42,7 +42,7 @@ public:
         std::function<bool(std::string_view adapter)> is_ready;  // on the device; others are skipped without losing their turn
         std::function<bool(std::string_view adapter)> is_live;   // in the batch now
         // An adapter that was read, but for which those in use leave no room. Once it is overdue, only requests of the base and of
-        // adapters that were passed over for as long start, so that the others run dry and it gets its place.
+        // adapters that were passed over for as long start, so that the others finish and it gets its place.
         std::optional<std::string_view> needs_room;
         bool to_calls = false;         // calls wait or run
         std::size_t yielding_max = 0;  // so many requests that yield come in their order; further ones come after all others

@@ -68,7 +68,7 @@ struct ReserveArgs {
 struct GraphArgs {
     std::int64_t rows_max = 0;  // of such a step
     std::size_t bytes = 0;      // of device memory, at most
-    // Calls the ops of a step of these rows, except sample, with lora wherever an adapter might want it. The results are not used, and
+    // Calls the ops of a step of these rows, except sample, with lora wherever an adapter might need it. The results are not used, and
     // nothing is stored in a KV cache.
     std::function<void(const StepInputs&)> ops{};
 };

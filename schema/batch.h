@@ -1,5 +1,5 @@
-// Files and batches of the API over HTTP, as they are described in the topics PREFIX.files and PREFIX.batches, and to clients.
-// Made by ops/gateway; batches are carried out by consumer/batches. Pure functions, any thread.
+// Files and batches of the HTTP API, as the topics PREFIX.files and PREFIX.batches describe them, and as clients see them. Made by
+// ops/gateway; batches are carried out by consumer/batches. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,7 @@ struct BatchRecord {
     std::optional<std::vector<std::string>> models;  // KeyScopes::models of its key
     std::optional<std::int64_t> key_jobs_max;        // KeyLimits::batch_jobs of its key
     BatchState state = BatchState::validating;
-    std::map<BatchState, Seconds> since;  // when it came into each state that it had, but validating
+    std::map<BatchState, Seconds> since;  // when it entered each state that it had, except validating
     Seconds created = 0;
     Seconds expires = 0;
     std::vector<BatchError> errors;
@@ -76,7 +76,7 @@ struct BatchRecord {
     // Where its owner is.
     std::int64_t next_line = 0;                       // the next one to be sent, from 0
     std::int64_t next_byte = 0;                       // where it begins in the input file
-    std::map<std::int32_t, std::int64_t> results_at;  // by partition of the results topic: those before are in `parts`, or of no concern
+    std::map<std::int32_t, std::int64_t> results_at;  // by partition of the results topic: those before are in `parts`, or irrelevant
     std::vector<std::string> parts;                   // stored texts with results
 };
 // Its jobs without a result; 0 until its lines were counted.

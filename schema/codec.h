@@ -25,7 +25,7 @@ struct JobRecord {
 };
 // A job with more headers is payload_too_large.
 constexpr std::size_t job_headers_max = 1'000;
-// Results and dead letters have those of their job, and at most so many that Lorry adds (a dead letter gets ten).
+// Results and dead letters have the headers of their job, and at most this many that Lorry adds (a dead letter gets ten).
 constexpr std::size_t added_headers_max = 16;
 // Bytes of the texts of key, value and headers.
 std::int64_t text_bytes(const std::optional<std::string>& key, const std::optional<std::string>& value, std::span<const Header> headers);
@@ -89,7 +89,7 @@ Json error_body(const JobError& error);
 
 // Makes `completion` the response of a job that ended with this error.
 void set_error(Completion& completion, const JobError& error);
-// "code: message" of a completion that is no success; empty for one that is.
+// "code: message" of a completion that is not a success; empty for a success.
 std::string error_text(const Completion& completion);
 
 // xxh128 of source and custom_id, hex with prefix "batch_req_": equal for every attempt at the same record.
@@ -134,7 +134,7 @@ Expected<Answer, std::string> parse_answer(std::string_view value);
 
 // The value of the last header of that name (Kafka's rule for repeated headers), or nullptr.
 const std::string* find_header(std::span<const Header> headers, std::string_view name);
-// The number that it is; nullopt: there is no such header, or it is none.
+// The header's value as a number; nullopt: there is no such header, or it is not a number.
 template <typename Number>
 std::optional<Number> find_number(std::span<const Header> headers, std::string_view name) {
     const std::string* text = find_header(headers, name);

@@ -1,6 +1,6 @@
-// The table of endpoints: the urls that a job may name, one row each, with everything that differs between them in a word or a number.
-// What differs in code is a switch over Endpoint or TextShape: none has a default, so that a new enumerator does not compile until each
-// has its case. The codec reads jobs by it; what is computed depends on the model, too: consumer/work.h.
+// The table of endpoints: the urls that a job may name, one row each, with every difference that a word or a number can express.
+// Differences in code are switches over Endpoint or TextShape: none has a default, so that a new enumerator does not compile until each
+// switch has a case for it. The codec reads jobs by this table; what is computed also depends on the model (consumer/work.h).
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// What changes of a file when it is written or replaced: for files that are read again then. And who may read it, for secrets. Used by
-// ops/http/tls.h and ops/gateway/jwt.h.
+// What changes about a file when it is written or replaced, for files that are then read again. Also who may read a file, for secrets. Used
+// by ops/http/tls.h and ops/gateway/jwt.h.
 #pragma once
 
 #include <sys/stat.h>

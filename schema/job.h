@@ -19,7 +19,7 @@ namespace lorry::schema {
 
 // Milliseconds since the Unix epoch, as in Kafka.
 using Timestamp = std::chrono::sys_time<std::chrono::milliseconds>;
-// A time that comes from outside. Only those of the years 1970 to 9999 are times, so that differences, dates and microseconds do not
+// A time that comes from outside. Only numbers within the years 1970 to 9999 are times, so that differences, dates and microseconds do not
 // overflow. nullopt: any other number, which counts as no time.
 constexpr std::optional<Timestamp> timestamp_of(std::int64_t milliseconds) {
     constexpr Timestamp end = std::chrono::sys_days(std::chrono::year(10'000) / 1 / 1);

@@ -27,7 +27,7 @@ public:
     using Object = std::vector<Member>;  // in the order of the text; the last of equal keys wins at parse
 
     Json() noexcept = default;  // null
-    // Not inline: g++ 12 would warn of uninitialized alternatives that the variant does not hold, and call sites stay small.
+    // Not inline: g++ 12 would warn about uninitialized alternatives that the variant does not hold, and call sites stay small.
     [[gnu::noinline]] Json(const Json& other);
     [[gnu::noinline]] Json(Json&& other) noexcept;
     [[gnu::noinline]] Json& operator=(const Json& other);

@@ -22,12 +22,12 @@ struct KeyScopes {
     std::optional<std::vector<std::string>> models = {};
     std::optional<std::vector<Endpoint>> endpoints = {};  // not empty; nullopt: all
     bool batches = false;                                 // files and batches
-    bool admin = false;                                   // what is not of one tenant: the metrics
+    bool admin = false;                                   // what does not belong to one tenant: the metrics
 };
 inline constexpr const char* all_models = "*";
 bool allows_all_models(const KeyScopes& scopes);
-// `model`: as a call names it, perhaps with "@hash". The base model has two names, "base" and base_name. Scopes without models allow it
-// alone: adapters are not shared between tenants unless somebody says so.
+// `model`: as a call names it, perhaps with "@hash". The base model has two names, "base" and base_name. Scopes without models allow only
+// the base model: adapters are not shared between tenants unless a setting says so.
 bool allows_model(const KeyScopes& scopes, std::string_view model, std::string_view base_name);
 bool allows_endpoint(const KeyScopes& scopes, Endpoint endpoint);
 // Whether the body of a job asks to start before jobs of others, by a `priority` below 0. Callers with keys may not.

@@ -1,4 +1,4 @@
-// What a job's answer must match. Read by codec_structure.cpp, or made of tools by consumer/answer; compiled by engine/text/grammar.cpp.
+// What a job's answer must match. Read by codec_structure.cpp, or made from tools by consumer/answer; compiled by engine/text/grammar.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What is known of a chat's answers before they come, and what they are divided into. Used by the readers of answers and by plan.h.
+// What is known about a chat's answers before they are generated, and the parts that they are divided into. Used by the readers of answers
+// and by plan.h.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Divides a chat's answer into reasoning, content and tool calls, as its text comes. A result and the chunks of a stream are made
+// Divides a chat's answer into reasoning, content and tool calls, as its text arrives. A result and the chunks of a stream are made
 // by the same reader, so that they agree. Used by reply.h. One thread at a time.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Makes reasoning, content and tool calls of the messages of GPT-OSS's format harmony, as an answer comes. Used by answer_reader.h.
+// Makes reasoning, content and tool calls from the messages of GPT-OSS's format harmony, as an answer arrives. Used by answer_reader.h.
 #pragma once
 
 #include <cstddef>

@@ -6,8 +6,8 @@
 
 namespace lorry::consumer {
 
-// Whether the template shows the first call of a message only, as GPT-OSS's does: a message of harmony has one. It then refuses a message
-// with a call that has content and reasoning, too.
+// Whether the template shows only the first call of a message, as GPT-OSS's does, because a message of harmony has only one. Such a
+// template refuses a message that has a call, content and reasoning.
 bool shows_one_call(std::string_view chat_template);
 
 // messages: JSON, as the codec wrote them. A message with several calls becomes one for each, with the results of the call after it;

@@ -1,6 +1,7 @@
-// The interfaces between the gateway and what keeps files and batches. FileStore has contents; it is implemented by
-// consumer/batches/folder_store.h. BatchBackend has what is known of them; it is implemented by consumer/kafka/batches/batch_topics.h.
-// Both are called by ops/gateway and consumer/batches, and may block: for a disk, or for brokers, up to ten seconds.
+// The interfaces between the gateway and the code that keeps files and batches. FileStore has contents; it is implemented by
+// consumer/batches/folder_store.h. BatchBackend has the records of files and batches; it is implemented by
+// consumer/kafka/batches/batch_topics.h. Both are called by ops/gateway and consumer/batches, and may block: for a disk, or for brokers, up
+// to ten seconds.
 #pragma once
 
 #include <chrono>
@@ -41,11 +42,11 @@ public:
     virtual std::unique_ptr<Reader> open(const std::string& name, std::int64_t from) = 0;
     // Nothing happens if it is not there.
     virtual void remove(const std::string& name) = 0;
-    // The names of what was written longer ago than that, and drops what was begun longer ago and never kept.
+    // The names of contents that were written longer ago than that. Also drops contents that were begun longer ago and never kept.
     virtual std::vector<std::string> older_than(std::chrono::seconds age) = 0;
 };
 
-// Thrown where something could not be written, or be known, because its brokers do not answer. It may have been written.
+// Thrown if something could not be written or read because the brokers do not answer. It may have been written.
 class Unavailable : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };

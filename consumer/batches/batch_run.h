@@ -1,8 +1,8 @@
 // One batch, carried out by its owner: checks the input, sends its lines as jobs, gathers their results, and writes the files of results.
 // Knows no Kafka. Made by consumer/kafka/batches/batch_owner.cpp; one thread.
 //
-// What it has done is in the batch's record, which is written together with what it describes: lines are sent in the transaction that says
-// which is the next one, and positions in the results are written with the names of the parts that have all results before them. So an
+// The batch's record says what the run has done, and is written together with what it describes: lines are sent in the transaction that
+// says which is the next one, and positions in the results are written with the names of the parts that have all results before them. So an
 // owner that begins with the last record sends no line twice and loses no result, wherever the one before it ended. A result that comes
 // twice is recognized by its line.
 //
@@ -43,7 +43,7 @@ struct BatchWrite {
 class BatchLog {
 public:
     virtual ~BatchLog() = default;
-    // Throws whatever keeps it from writing. Then nobody knows what was written, and the run must not be used any more.
+    // Throws on any failure to write. Then it is unknown what was written, and the run must not be used any more.
     virtual void write(const BatchWrite& write) = 0;
     // Stops the lines that were sent. It may be repeated.
     virtual void stop_lines(const schema::BatchRecord& batch) = 0;

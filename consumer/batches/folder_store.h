@@ -1,5 +1,5 @@
-// A FileStore in a folder, which may be shared by many machines (NFS, a volume). A file of its own, the marker, says whose contents the
-// folder has: contents of a volume that is not mounted are not taken for lost, and those of others not for orphans
+// A FileStore in a folder, which may be shared by many machines (NFS, a volume). A separate file, the marker, says whose contents the
+// folder has, so that contents on a volume that is not mounted do not count as lost, and contents of others do not count as orphans
 // (consumer/kafka/batches/folder_claim.h). Made by `lorry serve` and `lorry up`.
 #pragma once
 

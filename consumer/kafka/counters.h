@@ -1,4 +1,4 @@
-// What a worker counts between Kafka and the engine. The source, the sink and the committer each raise a struct of their own;
+// What a worker counts between Kafka and the engine. The source, the sink and the committer each count in a struct of their own;
 // KafkaMember::stats() returns copies of all three, and ops/metric_table.cpp gives each number the name of a metric.
 #pragma once
 

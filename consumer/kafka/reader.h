@@ -104,7 +104,7 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// Tells when a reader has read everything that was in its topics at one moment, however much others write meanwhile.
+// Reports when a reader has read everything that was in its topics at one moment, however much others write meanwhile.
 class CatchUp {
 public:
     // With `written`, it also waits for transactions that are open at that moment.

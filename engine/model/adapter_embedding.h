@@ -1,5 +1,5 @@
-// What an adapter changes in the embedding of tokens, and in the rows of a head: finds out which of PEFT's copies were trained or have rows
-// that were added, and packs it. Called by adapter.cpp.
+// What an adapter changes in the embedding of tokens, and in the rows of a head: finds out which of PEFT's copies were trained or have
+// added rows, and packs these. Called by adapter.cpp.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace lorry::engine {
 
-// What of a copy is not the base's.
+// The part of a copy that is not the base's.
 struct TrainedCopy {
     const Tensor* whole = nullptr;  // nullptr: the rows that the base has are the base's
     TokenRows added;                // then the rows that it does not have

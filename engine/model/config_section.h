@@ -1,5 +1,5 @@
-// Reads the members of a JSON object of a model's config files. Errors name file, key and value. Used by model_config.cpp and
-// those that it calls.
+// Reads the members of a JSON object of a model's config files. Errors name file, key and value. Used by model_config.cpp and the readers
+// that it calls.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The bias of disentangled attention (DeBERTa): queries and keys of tokens meet keys and queries of relative positions. Called by
-// model.cpp.
+// The bias of disentangled attention (DeBERTa): products of tokens' queries and keys with the keys and queries of relative positions.
+// Called by model.cpp.
 #pragma once
 
 #include <cstdint>

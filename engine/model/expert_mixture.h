@@ -1,5 +1,5 @@
-// A mixture of experts: a router scores all experts for each row, and the row gets the weighted sum of what a few of them make of it. Rows
-// are grouped by expert, as others are by adapter: unpadded, so that a step reads the weights of each chosen expert once. Called by
+// A mixture of experts: a router scores all experts for each row, and the row gets the weighted sum of the outputs of a few of them. Rows
+// are grouped by expert, as other rows are by adapter: unpadded, so that a step reads the weights of each chosen expert once. Called by
 // model.cpp.
 #pragma once
 
@@ -53,7 +53,7 @@ public:
 
     // [rows, hidden] float32, which score() reads: the normalized rows.
     kernels::Matrix scored(std::int64_t rows) const { return scored_.view(rows); }
-    // Routes the rows. Waits for the scores, as the host decides which ops come next.
+    // Routes the rows. Waits for the scores, because the host decides which ops come next.
     void score(const Layer& layer, const Site& site, const kernels::Matrix& scored);
 
     struct Addition {

@@ -1,5 +1,5 @@
-// The base's tensors as adapters read them, the rows of a weight with a low-rank update added to it, and what magnitudes (DoRA,
-// https://arxiv.org/abs/2402.09353) make of a row: W' = magnitude / |W + s B A| * (W + s B A), as in PEFT. Called by adapter.cpp.
+// The base's tensors as adapters read them, the rows of a weight with a low-rank update added to it, and rows scaled by magnitudes (DoRA,
+// https://arxiv.org/abs/2402.09353): W' = magnitude / |W + s B A| * (W + s B A), as in PEFT. Called by adapter.cpp.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The names of a checkpoint's modules, one ModuleNames for each naming style, with where norms and heads stand. A family refers to one in
+// The names of a checkpoint's modules, one ModuleNames for each naming style, with the places of norms and heads. A family refers to one in
 // model_families.h; model_layout.cpp spells the names out.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Reads quantization_config (or compression_config) of config.json: in which format a checkpoint's codes are. Called by model_config.cpp;
+// Reads quantization_config (or compression_config) of config.json: the format of a checkpoint's codes. Called by model_config.cpp;
 // coded_tensors.cpp reads the tensors. docs/adapters.md lists the formats.
 #pragma once
 

@@ -1,4 +1,5 @@
-// The files that sentence-transformers adds to a model folder: how texts are pooled, cut and begun. Called by model_config.cpp.
+// The files that sentence-transformers adds to a model folder: how texts are pooled and cut, and which prompts they begin with. Called by
+// model_config.cpp.
 #pragma once
 
 #include <filesystem>

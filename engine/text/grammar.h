@@ -32,10 +32,10 @@ public:
     // How far one answer has come. One thread at a time. It may outlive its grammar.
     class Answer {
     public:
-        // Another answer that has come as far. What becomes of it does not change this one.
+        // A copy of this answer as far as it has come. What happens to the copy does not change this one.
         Answer copy() const;
-        // Takes the token that was drawn, which must have been allowed and be no end token. True if nothing may follow: the answer is
-        // complete. The error says that the grammar became too complex.
+        // Takes the token that was drawn, which must have been allowed and must not be an end token. True if nothing may follow: the answer
+        // is complete. The error says that the grammar became too complex.
         Expected<bool, std::string> accept(TokenId token);
         struct Forced {
             std::vector<TokenId> tokens;
@@ -72,8 +72,8 @@ private:
     std::unique_ptr<lorry_grammar, Free> handle_;
 };
 
-// Compiles grammars for one tokenizer and keeps those that were asked for last, with the errors of those that cannot be compiled: most
-// jobs of a batch ask for the same one. Any number of threads, which compile at the same time; equal ones are compiled once.
+// Compiles grammars for one tokenizer and caches the most recently requested ones, with the errors of those that cannot be compiled: most
+// jobs of a batch request the same one. Any number of threads, which compile at the same time; equal ones are compiled once.
 class GrammarCompiler {
 public:
     using Shared = std::shared_ptr<const Grammar>;

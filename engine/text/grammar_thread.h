@@ -1,4 +1,5 @@
-// Compiles grammars on a thread of its own. Used by consumer/pipeline.cpp, whose intake thread reads no job while it compiles one.
+// Compiles grammars on a thread of its own. Used by consumer/pipeline.cpp, whose intake thread would read no job while it compiled a
+// grammar.
 #pragma once
 
 #include <array>
@@ -24,8 +25,8 @@ struct OrderedGrammar {
     bool is_compiled() const { return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 };
 
-// In order, urgent ones first. One thread, because a grammar may take a second of a CPU that the engine's steps need as well, while those
-// who wait for it hold up nobody. It starts with the first order.
+// In order, urgent ones first. One thread, because a grammar may take a second of a CPU that the engine's steps need as well, while the
+// jobs that wait for it hold up no others. It starts with the first order.
 class GrammarThread {
 public:
     using Watch = std::function<void(std::chrono::microseconds took)>;

@@ -1,4 +1,4 @@
-// Reads the messages of GPT-OSS's format "harmony" (https://cookbook.openai.com/articles/openai-harmony) from an answer that comes in
+// Reads the messages of GPT-OSS's format "harmony" (https://cookbook.openai.com/articles/openai-harmony) from an answer that arrives in
 // pieces. A message is a header and a body: <|start|>assistant<|channel|>analysis<|message|>…<|end|>. The prompt ends after the first
 // "<|start|>assistant". thought.h asks it for thoughts; consumer/answer/harmony_answer.h makes results of the messages.
 #pragma once
@@ -16,7 +16,7 @@ namespace lorry::engine {
 inline constexpr std::array<std::string_view, 7> harmony_marks = {"<|start|>",     "<|end|>",    "<|message|>", "<|channel|>",
                                                                   "<|constrain|>", "<|return|>", "<|call|>"};
 // How a mark stands in the text of an answer: after a character that Unicode reserves for use within a program. So a text that only spells
-// a mark, as an explanation of the format does, is none.
+// a mark, as an explanation of the format does, is not a mark.
 std::string harmony_text_of(std::string_view mark);
 
 // Some text of one message.
@@ -28,9 +28,9 @@ struct HarmonyPart {
     bool ends = false;          // and ends with this one
 };
 
-// Any text is read: of a header, only the channel and a recipient "to=functions.NAME" count, in any order and with any other words. What
-// has no header is content. A header whose message never begins is left out, unless it has words of its own, which are the message then.
-// One thread at a time.
+// Any text can be read. In a header, only the channel and a recipient "to=functions.NAME" count, in any order and among any other words.
+// Text without a header is content. A header whose message never begins is left out, unless it has words of its own, which are the message
+// then. One thread at a time.
 class HarmonyReader {
 public:
     // begin: undecided if the prompt ends in a header, otherwise the kind of the message that it has begun.

@@ -32,9 +32,9 @@ public:
 
     // Read by the first call. Throws as Tokenizer::load and ChatTemplate::load do.
     const ModelText& base() const;
-    // Of an adapter's folder. nullptr: the base's, as the folder has no such files, or some that say the same. Reads all; those that
-    // were not seen lately are compared with the base's, which takes seconds for 100,000 tokens; folders of equal files share one
-    // text. The error names the file.
+    // Of an adapter's folder. nullptr: the base's, because the folder has no such files, or files with the same meaning. Reads all files;
+    // those that were not seen recently are compared with the base's, which takes seconds for 100,000 tokens; folders of equal files share
+    // one text. The error names the file.
     Expected<std::shared_ptr<const ModelText>, std::string> of(const std::filesystem::path& adapter_folder) const;
 
 private:

@@ -29,7 +29,7 @@ public:
         if (marks.harmony) messages_.emplace(state);
     }
 
-    // Text that became certain, without marks. White space around a thought and before the answer that follows it is left out, but for
+    // Text that became certain, without marks. White space around a thought and before the answer that follows it is left out, except in
     // messages.
     struct Parts {
         std::string thought;

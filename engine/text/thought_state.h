@@ -1,4 +1,4 @@
-// How far a text has come that may begin with a thought, and the search for marks in a text that comes in pieces. Used by thought.h and
+// The state of a text that may begin with a thought, and the search for marks in a text that arrives in pieces. Used by thought.h and
 // harmony.h.
 #pragma once
 

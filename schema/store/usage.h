@@ -1,4 +1,4 @@
-// What jobs took, by day, tenant, key and model. Read from the ledger (store.h), reported by `lorry usage` and by ops/gateway.
+// What jobs used, by day, tenant, key and model. Read from the ledger (store.h), reported by `lorry usage` and by ops/gateway.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // Whether a folder has the contents that the topics name. Contents that no record names are removed (batch_owner.cpp), so a folder of
-// another prefix or cluster, or of topics that were made anew, would lose all of them. Used by `lorry serve` when it starts.
+// another prefix or cluster, or of topics that were recreated, would lose all of them. Used by `lorry serve` when it starts.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // Merges the chunks of one streamed call into what its client is sent. If a worker ends, another runs the call again, and its chunks come
-// anew under another attempt: what the client has already is left out, and the rest goes on where the stream had stopped. Used by
+// again under another attempt: what the client already has is left out, and the rest continues where the stream had stopped. Used by
 // kafka_calls.cpp. Pure.
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace lorry::consumer {
 
-// Attempts are compared by what their chunks say for each choice: role, text, reasoning, tool calls, end. Where one chunk ends and the
-// next begins does not count, as it depends on the pace of steps, and neither do ids and times.
+// Attempts are compared by what their chunks say for each choice: role, text, reasoning, tool calls, end. Where one chunk ends and the next
+// begins does not count, because it depends on the pace of steps; neither do ids and times.
 class CallStream {
 public:
     // seq counts an attempt's chunks from 0. Returns the chunk to send, or its part that is new; nullopt: nothing of it.
     std::optional<schema::Json> take(std::int64_t attempt, std::int64_t seq, const schema::Json& chunk);
-    // Whether so many chunks of the attempt were taken.
+    // Whether this many chunks of the attempt were taken.
     bool has(std::int64_t attempt, std::int64_t chunks) const;
     // Whether the attempt's chunks do not say what was sent: the stream cannot end well if this attempt ended the call.
     bool differs(std::int64_t attempt) const;

@@ -1,5 +1,5 @@
-// How many gateways run side by side. Each writes a heartbeat now and then, to the repeats topic, which all of them may read and write; and
-// counts those whose heartbeats it reads. Made by `lorry serve`.
+// How many gateways run side by side. Each writes a heartbeat at intervals to the repeats topic, which all of them may read and write, and
+// counts the gateways whose heartbeats it reads. Made by `lorry serve`.
 #pragma once
 
 #include <atomic>

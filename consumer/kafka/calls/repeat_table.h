@@ -1,5 +1,5 @@
-// What is known of calls that their senders may repeat: that they run, or where their results are. Filled from the repeats topic, used by
-// repeatable_calls.cpp. Pure.
+// What is known about calls that their senders may repeat: that they run, or where their results are. Filled from the repeats topic, used
+// by repeatable_calls.cpp. Pure.
 #pragma once
 
 #include <algorithm>

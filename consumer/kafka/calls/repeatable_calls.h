@@ -1,5 +1,5 @@
-// Calls that may be repeated: with an Idempotency-Key, a call runs once, and whoever sends it again, to whichever gateway, gets its result
-// or hears that it runs. It stands before another CallBackend, which runs the calls. Made by `lorry serve` and `lorry up`.
+// Calls that may be repeated: with an Idempotency-Key, a call runs once, and a caller that sends it again, to any gateway, gets its result
+// or the answer that it still runs. Wraps another CallBackend, which runs the calls. Made by `lorry serve` and `lorry up`.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// A KeyDirectory that follows the keys topic: a key that is made or revoked is known a moment after its record was written. Made by what
-// serves HTTP.
+// A KeyDirectory that follows the keys topic: a key that is made or revoked is known a moment after its record was written. Made by the
+// commands that serve HTTP.
 #pragma once
 
 #include <chrono>

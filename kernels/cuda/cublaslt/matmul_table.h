@@ -5,7 +5,7 @@
 // people follows '#'.
 //     90 132 130100 bfloat16 6144 4096 64 0x42 0x0 0x7  # NVIDIA H200, algorithm 66, tile 393
 //
-// \All ranges of a shape give the same bits; `lorry bench tune --device cuda` accepts no others. An algorithm is the library's own eight
+// All ranges of a shape give the same bits; `lorry bench tune --device cuda` accepts no others. An algorithm is the library's own eight
 // words, which are only valid for one version of it, so a row is only valid for one version.
 #pragma once
 
