@@ -41,7 +41,7 @@ struct CallRefusal {
     Kind kind = Kind::full;
     std::chrono::seconds retry_after{1};
 };
-// For now, as no broker can be reached, or what it holds cannot be read.
+// Temporary: no broker can be reached, or its records cannot be read.
 inline constexpr CallRefusal call_unavailable{.kind = CallRefusal::Kind::unavailable, .retry_after = std::chrono::seconds(5)};
 
 struct CallResult {

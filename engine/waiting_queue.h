@@ -45,7 +45,7 @@ public:
         // adapters that were passed over for as long start, so that the others finish and it gets its place.
         std::optional<std::string_view> needs_room;
         bool to_calls = false;         // calls wait or run
-        std::size_t yielding_max = 0;  // so many requests that yield come in their order; further ones come after all others
+        std::size_t yielding_max = 0;  // this many requests that yield come in their order; further ones come after all others
         bool groups = true;            // false: live adapters are not favoured, so that requests start in order of their turns
     };
     // The next `count` requests in the order in which they should start. Changes nothing.

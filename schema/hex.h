@@ -6,7 +6,7 @@
 
 namespace lorry::schema {
 
-// The value of a digit, whose letters are small; nullopt: it is none.
+// The value of a lower-case hexadecimal digit; nullopt: it is not one.
 constexpr std::optional<std::uint8_t> hex_digit_of(char letter) {
     if (letter >= '0' && letter <= '9') return static_cast<std::uint8_t>(letter - '0');
     if (letter >= 'a' && letter <= 'f') return static_cast<std::uint8_t>(letter - 'a' + 10);

@@ -8,7 +8,7 @@
 
 namespace lorry::schema {
 
-// The number that a text is; nullopt: it is none, has something before or after it, or does not fit into the type.
+// A text as a number; nullopt: it is not a number, has something before or after it, or does not fit into the type.
 template <typename Number>
 std::optional<Number> parse_whole(std::string_view text) {
     Number value{};

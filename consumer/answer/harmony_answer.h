@@ -19,7 +19,7 @@ public:
     // What became certain: a call once its message has ended. A call of no known function, or without an object of arguments, is text of
     // its channel. Texts of several messages are joined by line breaks, as in vLLM.
     AnswerParts push(std::string_view text);
-    // The answer has ended: returns what was held back. was_cut: by a limit, so that a call without arguments is none.
+    // The answer has ended: returns what was held back. was_cut: by a limit; a call without arguments then does not count as a call.
     AnswerParts finish(bool was_cut);
 
 private:

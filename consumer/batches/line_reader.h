@@ -66,7 +66,7 @@ private:
     std::string unread_;
     std::size_t begin_ = 0;     // of the next line in unread_
     std::size_t searched_ = 0;  // before it is no end of that line
-    bool is_over_ = false;      // behind a line that is too long
+    bool is_over_ = false;      // after a line that is too long
 };
 
 }  // namespace lorry::consumer

@@ -1,6 +1,6 @@
 // Measures how long readers of committed records have been waiting for a transaction that neither commits nor aborts: a partition's last
-// stable offset (KIP-98) then stays below its end. On the jobs topic this worker is such a reader, on the results topic whoever collects
-// results. Feeds the worker's metrics and log; owned by KafkaMember.
+// stable offset (KIP-98) then stays below its end. On the jobs topic this worker is such a reader; on the results topic, any program that
+// collects results is. Feeds the worker's metrics and log; owned by KafkaMember.
 #pragma once
 
 #include <chrono>

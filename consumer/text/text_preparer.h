@@ -61,11 +61,11 @@ private:
     Expected<void, schema::JobError> fill_or_refuse(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const;
     // Adds all that follows from the job and the model in `tokenized`. Throws std::bad_alloc.
     Expected<void, schema::JobError> fill(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const;
-    // How many tokens the job and the model's defaults let be drawn, whatever there is room for. nullopt: any number.
+    // How many tokens the job and the model's defaults allow to be drawn, regardless of the room. nullopt: any number.
     std::optional<std::int64_t> tokens_allowed(const schema::Job& job) const;
-    // Of a prompt of which the end is kept; nullopt: all of it is.
+    // At most this many tokens of a prompt, from its end, are kept; nullopt: all are.
     std::optional<std::int64_t> prompt_tokens_max(const schema::Job& job) const;
-    // How many of them may be drawn after a prompt of so many.
+    // How many tokens may be drawn after a prompt of prompt_tokens tokens.
     std::int64_t max_tokens_of(const schema::Job& job, std::int64_t prompt_tokens) const;
     JobWeight weight_of(const ReplyPlan& plan, const Prompt& prompt) const;
     JobWeight weight_of_drawing(const schema::Job& job, const Prompt& prompt) const;
@@ -96,7 +96,7 @@ private:
     const std::uint64_t prefix_key_;  // random, of this process
     const engine::GrammarCompiler grammars_;
 
-    // The last list of choices, as a million jobs may ask for the same one. Guarded by choices_mutex_.
+    // The last list of choices, because a million jobs may ask for the same one. Guarded by choices_mutex_.
     mutable std::mutex choices_mutex_;
     mutable std::vector<std::string> last_choices_;
     mutable ChoiceTokens last_choice_tokens_;

@@ -40,7 +40,7 @@ private:
     void copy(const kernels::Matrix& from, const kernels::Matrix& to);
     // Queries and keys for an adapter that changes them; those of [begin, begin + count) are valid, until the next call.
     kernels::Matrix positions_of(const Layer& layer, const Site& site, const Adapter& adapter, std::int64_t begin, std::int64_t count);
-    // Columns of the bias of one row, if the longest text of the step has so many tokens.
+    // Columns of the bias of one row, if the longest text of the step has this many tokens.
     std::int64_t bias_columns(std::int64_t longest) const;
     std::unique_ptr<kernels::Buffer> take_memory(std::int64_t rows_max) const;
     kernels::Matrix view_bias(const kernels::StepInputs& step, std::int64_t longest) const;

@@ -58,7 +58,7 @@ public:
 
     struct Addition {
         kernels::Matrix in;        // [rows, hidden] the normalized rows as experts read them
-        kernels::Matrix shared;    // what the expert for all tokens makes of them; no rows: there is none
+        kernels::Matrix shared;    // the output of the expert for all tokens; no rows: there is none
         kernels::Matrix residual;  // added to
     };
     // Adds, for each row, the sum over its experts by index, then the shared one's: a row's sum does not depend on the other rows.

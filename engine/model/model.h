@@ -77,7 +77,7 @@ public:
     virtual std::size_t step_bytes(std::int64_t rows, std::int64_t sample_rows) const;
     // xxh128 (hex) of config.json, generation_config.json and the weight files' headers and sizes: part of system_fingerprint.
     virtual const std::string& fingerprint() const = 0;
-    // Adapters are checked and packed against these. Constant: any thread may read. Only a loaded model has them (a test's model has not,
+    // Adapters are checked and packed against these. Constant: any thread may read. Only a loaded model has them (a test's model has none,
     // and takes no adapters).
     virtual const ModelLayout& layout() const;
     virtual const Checkpoint& checkpoint() const;

@@ -88,7 +88,7 @@ public:
 
     // Never null. The error says what is wrong with the structure. The first call takes time for each token of the vocabulary.
     Result compile(const schema::Structure& structure) const;
-    // What compile() would return at once, as it is kept. Not valid: it would compile, or wait for another thread.
+    // What compile() would return at once because it is cached. Not valid: compile() would have to compile, or wait for another thread.
     Pending find(const schema::Structure& structure) const;
 
     struct Stats {

@@ -24,7 +24,7 @@ namespace lorry::engine {
 class Tokenizer {
 public:
     // Reads tokenizer.json, which alone decides which special tokens encode() adds, and of tokenizer_config.json the eos_token, further
-    // tokens (added_tokens_decoder) and, for classes that transformers configures anew, options that differ from tokenizer.json:
+    // tokens (added_tokens_decoder) and, for classes that transformers reconfigures, options that differ from tokenizer.json:
     // do_lower_case, for example. Truncation and padding of the file are not applied. Where there is no tokenizer.json, the older files of
     // the tokenizer's class are converted as transformers does: vocab.txt, vocab.json with merges.txt, or a SentencePiece model. Throws
     // std::runtime_error that names the file and what to do if a file is missing or unusable, or the class if there is no conversion.
@@ -32,8 +32,8 @@ public:
     static Tokenizer load(const std::filesystem::path& model_folder) { return load(TextFolder(model_folder)); }
 
     // What makes this tokenizer of an adapter's folder give other ids or texts than its base's, as the rest of a sentence: "its decoder is
-    // another one". nullopt: nothing does, however their files are written. Which token pads, and what truncates, does not matter, as
-    // neither happens here. Throws std::runtime_error if its add_bos_token or add_eos_token contradicts its post-processor, unlike the
+    // another one". nullopt: nothing does, however their files are written. The padding token and truncation do not matter, because neither
+    // is applied here. Throws std::runtime_error if its add_bos_token or add_eos_token contradicts its post-processor, unlike the
     // base's: transformers may have trained with either.
     std::optional<std::string> difference_from(const Tokenizer& base) const;
 

@@ -36,7 +36,7 @@ struct BatchUpdate {
     std::vector<Cancel> cancels;
 };
 
-// The database is this object's alone, in a temporary file without a name: it is built anew from the topics by each process, and nothing
+// The database is this object's alone, in a temporary file without a name: each process rebuilds it from the topics, and nothing
 // of it is left afterwards. All throw std::runtime_error when the disk of temporary files fails. One thread at a time.
 class BatchStore {
 public:

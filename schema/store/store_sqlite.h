@@ -54,7 +54,7 @@ public:
     // Where a database is that belongs to this object alone, and of which nothing is left after it.
     enum class Place : std::uint8_t {
         memory,
-        // In a file without a name, in the folder of temporary files, behind a cache of 8 MiB.
+        // In a file without a name, in the folder of temporary files, with a cache of 8 MiB.
         temporary_file,
     };
     explicit Database(Place place);

@@ -23,7 +23,7 @@ public:
         std::size_t call_bytes_max = std::size_t{1} << 20;  // of a body
         // Of calls in a partition of which nothing has come back: more are refused as full. For brokers that keep no more; nullopt: any.
         std::optional<std::size_t> partition_bytes_max;
-        std::optional<std::chrono::milliseconds> call_timeout;  // afterwards nobody waits for a call, and no worker begins it
+        std::optional<std::chrono::milliseconds> call_timeout;  // afterwards no client waits for a call, and no worker begins it
         std::chrono::milliseconds send_timeout{10'000};         // for brokers to take a call; then it ends as unavailable
     };
 
@@ -35,7 +35,7 @@ public:
     std::optional<CallRefusal> submit(Call call, CallListener& listener) override;
     // Takes no more calls: they are unavailable. Those that are open go on.
     void refuse_more();
-    // Also stops its job, wherever that is. Workers then end it, and nobody reads how.
+    // Also stops its job, wherever that is. Workers then end it, and its result is not read.
     void cancel(const std::string& id) override;
 
     // Takes no more calls and waits until all have ended, for `patience` at most. Then cancels those that are left and ends them as

@@ -27,7 +27,7 @@ public:
 
     // `apply` is called on the follower's thread. The topic must exist. With `check_interval`, the thread looks that often whether it has
     // read everything; without, when it is asked. `start`: where it begins to read. `end`: what counts as everything; `written` also waits
-    // for records after an open transaction, for a topic that is also written to without any.
+    // for records after the start of an open transaction, for a topic that is also written to without transactions.
     TopicFollower(const KafkaConfig& config, const std::string& topic, Apply apply,
                   std::optional<std::chrono::milliseconds> check_interval = {},
                   const RecordReader::Start& start = RecordReader::Beginning{},

@@ -30,7 +30,7 @@ public:
 private:
     KafkaConfig config_;
     std::mutex mutex_;
-    std::unique_ptr<KafkaProducer> producer_;  // guarded by mutex_; made anew after a failure
+    std::unique_ptr<KafkaProducer> producer_;  // guarded by mutex_; recreated after a failure
     std::optional<std::string> refusal_;       // guarded by mutex_; of the record that is being written
 };
 

@@ -12,7 +12,7 @@ namespace lorry::kernels::cuda::emulation {
 
 using Work = std::function<void()>;
 
-// Queues work; on the default stream (null) it runs at once. Exceptions of the work are thrown to whoever waits for it.
+// Queues work; on the default stream (null) it runs at once. Exceptions of the work are thrown to the thread that waits for it.
 void queue(cudaStream_t stream, Work work);
 // Runs the stream's queued work until is_reached() returns true or the queue is empty.
 void run_queued(
