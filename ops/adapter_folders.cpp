@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/adapter_fault.h"
 #include "ops/command.h"
 #include "schema/codec.h"
 
@@ -75,14 +76,37 @@ AdapterFolders::Known AdapterFolders::inspect(const std::string& name) const {
     return {.name = std::move(found), .info = *std::move(info)};
 }
 
+std::map<std::string, std::optional<std::string>> AdapterFolders::faults() const {
+    std::map<std::string, std::optional<std::string>> found;
+    if (root_.empty()) return found;
+    const std::lock_guard lock(faults_mutex_);
+    for (const auto& entry : std::filesystem::directory_iterator(root_)) {
+        const std::string name = entry.path().filename().string();
+        if (!entry.is_directory() || name.starts_with('.')) continue;
+        auto place = faults_.find(name);
+        if (place == faults_.end()) {
+            auto fault = schema::adapter_name_error(name);
+            place = faults_.emplace(name, fault ? std::move(fault) : engine::find_adapter_fault(entry.path(), config_)).first;
+        }
+        found.insert(*place);
+    }
+    return found;
+}
+
 std::vector<std::string> AdapterFolders::names() const {
     std::vector<std::string> names;
-    if (root_.empty()) return names;
-    for (const auto& entry : std::filesystem::directory_iterator(root_)) {
-        if (entry.is_directory() && !entry.path().filename().string().starts_with('.')) names.push_back(entry.path().filename().string());
+    for (const auto& [name, fault] : faults()) {
+        if (!fault) names.push_back(name);
     }
-    std::ranges::sort(names);
     return names;
+}
+
+std::vector<AdapterFolders::LeftOut> AdapterFolders::left_out() const {
+    std::vector<LeftOut> left;
+    for (const auto& [name, fault] : faults()) {
+        if (fault) left.push_back({.name = name, .why = *fault});
+    }
+    return left;
 }
 
 }  // namespace lorry::ops

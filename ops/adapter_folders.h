@@ -1,5 +1,6 @@
-// The adapters of a folder, for `lorry run` and `lorry bench`: each sub-folder is an adapter under its own name. A sub-folder is inspected
-// when the first job asks for it, so ten thousand of them cost nothing at start.
+// The adapters of a folder, for `lorry run`, `bench` and `up`: each sub-folder is an adapter under its own name. A sub-folder is inspected
+// when the first job asks for it, so ten thousand of them cost nothing at the start of a run. A list of them takes their configs and
+// headers alone.
 #pragma once
 
 #include <map>
@@ -21,7 +22,14 @@ public:
     AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config, const engine::ModelTexts& texts);
 
     consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override;
+    // Of the sub-folders that fit the base model, as far as their configs and the shapes of their tensors say. Each is looked at once.
     std::vector<std::string> names() const override;
+    struct LeftOut {
+        std::string name;
+        std::string why;
+    };
+    // The other sub-folders.
+    std::vector<LeftOut> left_out() const;
 
     // What the rows of a table ask of the model with an adapter that resolve() accepts: one that has a head classifies, and nothing else.
     // `base` is the model as it is.
@@ -37,6 +45,8 @@ private:
     // nullptr: the base model.
     const Known* find(std::string_view model) const;
     Known inspect(const std::string& name) const;
+    // Sub-folders, with what keeps them from being adapters; nullopt: nothing.
+    std::map<std::string, std::optional<std::string>> faults() const;
 
     const std::filesystem::path root_;
     const std::string base_name_;
@@ -44,6 +54,8 @@ private:
     const engine::ModelTexts& texts_;
     mutable std::mutex mutex_;
     mutable std::map<std::string, Known, std::less<>> known_;  // guarded by mutex_; entries never change
+    mutable std::mutex faults_mutex_;                          // another one: an inspection takes as long as reading an adapter's weights
+    mutable std::map<std::string, std::optional<std::string>> faults_;  // guarded by faults_mutex_; the same, of folders that were listed
 };
 
 // Jobs of a file cannot be cancelled.

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "engine/adapter_fault.h"
 #include "engine/model/adapter_config.h"
 #include "engine/model/adapter_embedding.h"
 #include "engine/model/adapter_match.h"
@@ -465,41 +466,65 @@ Expected<void, std::string> hash_tensors(InputFile& file, std::vector<Tensor> te
     return {};
 }
 
+// A folder whose config, names and shapes fit a model. The tensors' values were not read yet: they follow in the weights file.
+struct FittingFolder {
+    std::vector<std::byte> start;  // of the weights file: the length of the header
+    std::string header;
+    std::vector<Tensor> tensors;
+    AdapterInfo info;  // without hashes
+};
+
+Expected<FittingFolder, std::string> fit_folder(OpenAdapter& files, const ModelConfig& model) {
+    const auto broken = [](const std::string& error) { return unexpected(in_file(weights_name, error)); };
+    const std::size_t weights_bytes = files.weights.bytes();
+    FittingFolder folder{.start = std::vector<std::byte>(std::min(safetensors_length_bytes, weights_bytes))};
+    if (files.weights.read(folder.start) != folder.start.size()) return unexpected(truncated());
+    const auto header_bytes = safetensors_header_bytes(folder.start, weights_bytes);
+    if (!header_bytes) return broken(header_bytes.error());
+    folder.header.resize(*header_bytes);
+    if (files.weights.read(std::as_writable_bytes(std::span(folder.header))) != folder.header.size()) return unexpected(truncated());
+    auto tensors = parse_safetensors_header(folder.header, weights_bytes - safetensors_length_bytes - *header_bytes);
+    if (!tensors) return broken(tensors.error());
+    folder.tensors = std::move(*tensors);
+    rename_tensors(folder.tensors, model.names->renamed, name_prefix);
+
+    const ModelLayout layout = layout_of(model);
+    std::vector<std::unique_ptr<std::byte[]>> split;
+    const std::vector<Tensor> split_tensors = split_parameter_updates(folder.tensors, model, split);
+    const auto match = match_adapter(files.config, layout, model, split_tensors);
+    if (!match) return unexpected(match.error());
+    auto info = describe(files.config, *match, model, layout, files.model_config);
+    if (!info) return unexpected(info.error());
+    folder.info = std::move(*info);
+    folder.info.bytes = files.text.size() + weights_bytes;
+    return folder;
+}
+
 }  // namespace
 
 Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& model,
                                                    const std::string& text_hash) {
     auto files = open_adapter(folder);
     if (!files) return unexpected(files.error());
-    const auto broken = [](const std::string& error) { return unexpected(in_file(weights_name, error)); };
-    const std::size_t weights_bytes = files->weights.bytes();
-    std::vector<std::byte> start(std::min(safetensors_length_bytes, weights_bytes));
-    if (files->weights.read(start) != start.size()) return unexpected(truncated());
-    const auto header_bytes = safetensors_header_bytes(start, weights_bytes);
-    if (!header_bytes) return broken(header_bytes.error());
-    std::string header(*header_bytes, '\0');
-    if (files->weights.read(std::as_writable_bytes(std::span(header))) != header.size()) return unexpected(truncated());
-    auto tensors = parse_safetensors_header(header, weights_bytes - safetensors_length_bytes - *header_bytes);
-    if (!tensors) return broken(tensors.error());
-    rename_tensors(*tensors, model.names->renamed, name_prefix);
-
-    const ModelLayout layout = layout_of(model);
-    std::vector<std::unique_ptr<std::byte[]>> split;
-    const std::vector<Tensor> split_tensors = split_parameter_updates(*tensors, model, split);
-    const auto match = match_adapter(files->config, layout, model, split_tensors);
-    if (!match) return unexpected(match.error());
-    auto info = describe(files->config, *match, model, layout, files->model_config);
-    if (!info) return unexpected(info.error());
-    info->bytes = files->text.size() + weights_bytes;
-
+    auto fitting = fit_folder(*files, model);
+    if (!fitting) return unexpected(fitting.error());
     ContentHash hash;
     files->add_to(hash, text_hash);
-    hash.add(start);
-    hash.add(std::as_bytes(std::span(header)));
-    if (const auto added = hash_tensors(files->weights, *tensors, hash); !added) return unexpected(added.error());
-    info->hash = hash.hex();
-    info->text_hash = text_hash;
-    return info;
+    hash.add(fitting->start);
+    hash.add(std::as_bytes(std::span(fitting->header)));
+    if (const auto added = hash_tensors(files->weights, std::move(fitting->tensors), hash); !added) return unexpected(added.error());
+    fitting->info.hash = hash.hex();
+    fitting->info.text_hash = text_hash;
+    return std::move(fitting->info);
+}
+
+std::optional<std::string> find_adapter_fault(const std::filesystem::path& folder, const ModelConfig& config) {
+    auto files = open_adapter(folder);
+    if (!files) return files.error();
+    const auto fitting = fit_folder(*files, config);
+    if (fitting) return std::nullopt;
+    const std::string& base = files->config.base;
+    return fitting.error() + (base.empty() ? "" : fmt::format("; its config names the base model '{}'", base));
 }
 
 Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const std::filesystem::path& folder,

@@ -50,6 +50,7 @@ std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const 
     const engine::ModelTexts texts(settings.model);
     const AdapterFolders folders(settings.adapters, base_name_of(settings), config, texts);
     std::vector<engine::AdapterSource> adapters;
+    for (const auto& [name, why] : folders.left_out()) throw UsageError(fmt::format("adapter {} cannot be used: {}", name, why));
     for (const std::string& name : folders.names()) {
         const consumer::ModelName found = folders.resolve(name, {});
         if (found.kind != consumer::ModelName::Kind::adapter)

@@ -121,6 +121,15 @@ private:
     std::atomic<bool> has_ended_ = false;
 };
 
+// Their calls would fail.
+void log_left_out(const AdapterFolders& adapters) {
+    constexpr std::size_t shown = 20;
+    const auto left = adapters.left_out();
+    for (std::size_t i = 0; i < std::min(left.size(), shown); ++i)
+        log_warning("adapter_left_out", {{"adapter", schema::repair_utf8(left[i].name)}, {"why", schema::repair_utf8(left[i].why)}});
+    if (left.size() > shown) log_warning("adapters_left_out", {{"more", static_cast<std::int64_t>(left.size() - shown)}});
+}
+
 class UpCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
@@ -173,6 +182,7 @@ ExitCode UpCommand::run() {
     const engine::ModelTexts texts(given.model);
     const AdapterFolders adapters(given.adapters, base_name, config, texts);
     start_event_log(given.log_level);
+    log_left_out(adapters);
 
     const TemporaryFiles files;
     const Settings settings = own_settings(given, files.folder());
@@ -184,11 +194,10 @@ ExitCode UpCommand::run() {
     Metrics metrics(program_version(), settings.max_batch);
     std::atomic<Phase> phase = Phase::starting;
     MetricSources sources;
-    const Clock::time_point deadline = Clock::now() + start_patience;
     Services services({.settings = settings,
                        .kafka = kafka,
                        .base_name = base_name,
-                       .deadline = deadline,
+                       .deadline = Clock::now() + start_patience,
                        .kafka_of_calls = &kafka_of_calls,
                        .adapters = &adapters,
                        .partition_bytes_max = partition_bytes_max,

@@ -1,6 +1,7 @@
 // What is known about a model and its adapters before jobs run: the heads of adapters, and the memory of steps.
 #include "ops/engine_setup.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ops/adapter_folders.h"
@@ -28,6 +29,28 @@ TEST(AdapterFolders, KnowTheHeadsOfAdapters) {
     EXPECT_EQ(head_of("bert-topics"), "classify 5");
     EXPECT_EQ(head_of("bert-ner"), "token_classify 5");
     EXPECT_EQ(head_of("bert-embed"), "none");
+}
+
+// Pins: `lorry up` listed adapters of another base model, whose first call failed.
+TEST(AdapterFolders, ListThoseThatFitAndSayWhyOthersDoNot) {
+    const tests::TinyModel tiny;
+    const tests::TinyEncoder other("bert");
+    std::filesystem::create_directories(tiny.adapters / "notes");
+    std::filesystem::create_directories(tiny.adapters / ".cache");
+    const auto left_out = [&](const std::filesystem::path& model) {
+        const engine::ModelConfig config = engine::ModelConfig::load(model);
+        const engine::ModelTexts texts(model);
+        const AdapterFolders folders(tiny.adapters, "tiny", config, texts);
+        std::string text;
+        for (const std::string& name : folders.names()) text += name + "\n";
+        for (const auto& [name, why] : folders.left_out()) text += name + ": " + why + "\n";
+        return text;
+    };
+    EXPECT_THAT(left_out(tiny.model),
+                testing::AllOf(testing::StartsWith("plain\nrank12\nbroken: adapter_model.safetensors: "), testing::HasSubstr("notes: "),
+                               testing::HasSubstr("adapter_config.json"), testing::Not(testing::HasSubstr(".cache"))));
+    EXPECT_THAT(left_out(other.model), testing::AllOf(testing::StartsWith("broken: "), testing::HasSubstr("\nplain: "),
+                                                      testing::HasSubstr("; its config names the base model '")));
 }
 
 // The sizes of what a backend allocates.
