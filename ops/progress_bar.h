@@ -21,11 +21,12 @@ struct ProgressState {
     std::vector<std::string> more = {};  // further figures: "5,120 tokens/s"
 };
 
-// A rate per second over the last ten seconds. One thread.
+// A rate per second over a window. One thread.
 class ProgressRate {
 public:
     using Clock = std::chrono::steady_clock;
 
+    explicit ProgressRate(std::chrono::milliseconds window = std::chrono::seconds(10)) : window_(window) {}
     // Starts to measure; what is done so far does not count.
     void restart(Clock::time_point at, std::int64_t done);
     // The rate now; 0 in the first moments, which are too short to measure. Call restart() first.
@@ -36,7 +37,14 @@ private:
         Clock::time_point at;
         std::int64_t done = 0;
     };
+    const std::chrono::milliseconds window_;
     std::deque<Sample> samples_;
+};
+
+// Per second.
+struct ProgressRates {
+    double now = 0.0;     // is shown
+    double lately = 0.0;  // over minutes: tells the time left, which would jump with the other
 };
 
 class ProgressBar {
@@ -57,13 +65,14 @@ private:
     const bool terminal_;
     ProgressRate::Clock::time_point next_;
     ProgressRate rate_;
+    ProgressRate rate_lately_;
     bool begun_ = false;
     bool drawn_ = false;
 };
 
-// At most `width` columns: "collecting ██████░░░░ 230/400 57 % · 41/s · 3 failed · 4.1 s left". rate: per second.
-std::string progress_bar(const std::string& label, const ProgressState& state, double rate, std::size_t width);
+// At most `width` columns: "collecting ██████░░░░ 230/400 57 % · 41/s · 3 failed · 4.1 s left".
+std::string progress_bar(const std::string& label, const ProgressState& state, const ProgressRates& rates, std::size_t width);
 // The same for a log: "collecting: 230 of 400 (57 %), 41/s, 3 failed, 4.1 s left".
-std::string progress_line(const std::string& label, const ProgressState& state, double rate);
+std::string progress_line(const std::string& label, const ProgressState& state, const ProgressRates& rates);
 
 }  // namespace lorry::ops

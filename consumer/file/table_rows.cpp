@@ -69,6 +69,12 @@ std::string not_utf8(std::int64_t line) {
                        line);
 }
 
+// How many lines a row that cannot be read takes with it, if it is more than its own.
+std::string extent_of(std::string_view row) {
+    const auto more = std::ranges::count(row, '\n');
+    return more == 0 ? "" : fmt::format("; the row takes {} lines, so a quote may be missing", more + 1);
+}
+
 RowTemplate template_of(const TableOptions& options) {
     return options.text_column ? RowTemplate::of_column(*options.text_column) : RowTemplate(options.prompt_template);
 }
@@ -196,7 +202,7 @@ std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) 
     if (id != nullptr && schema::is_valid_utf8(*id)) line.set("custom_id", *id);
     if (!parsed) {
         const bool is_text = options_.csv || schema::is_valid_utf8(row);
-        delivery.refusal = bad_row(schema::ErrorCode::invalid_row, "", is_text ? parsed.error() : not_utf8(number));
+        delivery.refusal = bad_row(schema::ErrorCode::invalid_row, "", is_text ? parsed.error() + extent_of(row) : not_utf8(number));
     } else if (id == nullptr || id->empty()) {
         delivery.refusal = bad_row(schema::ErrorCode::invalid_row, options_.id_column,
                                    fmt::format("the row's '{}', which names it, is {}: fill that column", options_.id_column,

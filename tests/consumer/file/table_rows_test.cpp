@@ -137,6 +137,11 @@ TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
                 testing::HasSubstr("it has: " + std::string(60, 'b') + "… (a field with a comma"));
     EXPECT_THAT(reason(Table(options_of(false), ""), R"({"id":"1",")" + std::string(100'000, 'c') + R"(":1})"),
                 testing::EndsWith("; it has: id, " + std::string(60, 'c') + "…"));
+    // Pins: the end of a run named the first line only, and said nothing of those that a stray quote took with it.
+    EXPECT_EQ(
+        reason(csv, "1,\"open\n2,b\n3,\"c"),
+        "field 2 continues after its closing quote; double a quote that belongs to the text; the row takes 3 lines, so a quote may be "
+        "missing");
     EXPECT_EQ(reason(csv, ",a"), "the row's 'id', which names it, is empty: fill that column");
     EXPECT_EQ(reason(csv, "1,\xFF"),
               "line 1 is not UTF-8: save the table in that encoding, or name its own with --encoding (windows-1252, latin-1)");

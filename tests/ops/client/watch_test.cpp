@@ -34,20 +34,27 @@ ChunkText chunk(int attempt, int seq, const std::string& text, std::int64_t inde
 
 TEST(ProgressBar, FitsItsLineAndSaysWhatMatters) {
     const ProgressState state{.done = 230, .failed = 3, .total = 400};
-    EXPECT_EQ(progress_line("collecting", state, 41.2), "collecting: 230 of 400 (57 %), 41/s, 3 failed, 4.1 s left");
-    EXPECT_EQ(progress_bar("collecting", state, 41.2, 120),
+    EXPECT_EQ(progress_line("collecting", state, {41.2, 41.2}), "collecting: 230 of 400 (57 %), 41/s, 3 failed, 4.1 s left");
+    EXPECT_EQ(progress_bar("collecting", state, {41.2, 41.2}, 120),
               "collecting █████████████░░░░░░░░░░░ 230/400 57 % · 41/s · 3 failed · 4.1 s left");
-    EXPECT_EQ(progress_bar("collecting", state, 41.2, 41), "collecting 230/400 57 % · 41/s · 3 failed");
-    EXPECT_EQ(progress_bar("collecting", state, 41.2, 40), "collecting 230/400 57 % · 41/s");
-    EXPECT_EQ(progress_bar("checking", {.done = 1234, .failed = 0, .total = {}}, 0.0, 80), "checking 1,234");
-    EXPECT_THAT(progress_line("collecting", {.done = 399, .failed = 0, .total = 400}, 0.0), HasSubstr("(99 %)"));
+    EXPECT_EQ(progress_bar("collecting", state, {41.2, 41.2}, 41), "collecting 230/400 57 % · 41/s · 3 failed");
+    EXPECT_EQ(progress_bar("collecting", state, {41.2, 41.2}, 40), "collecting 230/400 57 % · 41/s");
+    EXPECT_EQ(progress_bar("checking", {.done = 1234, .failed = 0, .total = {}}, {}, 80), "checking 1,234");
+    EXPECT_THAT(progress_line("collecting", {.done = 399, .failed = 0, .total = 400}, {}), HasSubstr("(99 %)"));
 }
 
 TEST(ProgressBar, SaysWhatIsInTheWayInsteadOfAnOldRate) {
     const ProgressState state{.done = 230, .failed = 3, .total = 400, .trouble = "Kafka does not answer"};
-    EXPECT_EQ(progress_line("collecting", state, 41.2), "collecting: 230 of 400 (57 %), 3 failed, Kafka does not answer");
-    EXPECT_EQ(progress_line("running", {.done = 3, .total = 4, .more = {"5,120 tokens in + out/s", "64 sequences in the batch"}}, 12.0),
-              "running: 3 of 4 (75 %), 12/s, 0.1 s left, 5,120 tokens in + out/s, 64 sequences in the batch");
+    EXPECT_EQ(progress_line("collecting", state, {41.2, 41.2}), "collecting: 230 of 400 (57 %), 3 failed, Kafka does not answer");
+    EXPECT_EQ(
+        progress_line("running", {.done = 3, .total = 4, .more = {"5,120 tokens in + out/s", "64 sequences in the batch"}}, {12.0, 12.0}),
+        "running: 3 of 4 (75 %), 12/s, 0.1 s left, 5,120 tokens in + out/s, 64 sequences in the batch");
+}
+
+// Pins: the time left was worked out from the last ten seconds, and jumped between 10 minutes and 3 hours.
+TEST(ProgressBar, TellsTheTimeLeftFromTheRateOverMinutes) {
+    EXPECT_EQ(progress_line("running", {.done = 400'000, .total = 1'000'000}, {.now = 50.0, .lately = 1000.0}),
+              "running: 400,000 of 1,000,000 (40 %), 50/s, 10 min 0 s left");
 }
 
 // Pins: a million results from the day before were read in a minute, and the remaining time was estimated at that rate.
