@@ -88,6 +88,14 @@ std::string missing_row(const std::string& custom_id, schema::BatchFailure failu
         .dump();
 }
 
+// For those who upload a table or a JSON array, said once for a batch.
+std::string example_of(schema::Endpoint endpoint) {
+    const schema::EndpointRow row = schema::row_of(endpoint);
+    return fmt::format(R"(. A batch's file is JSON lines, one request a line, such as {{"custom_id":"1","method":"POST","url":"{}",)"
+                       R"("body":{{"model":"base","{}":…}}}})",
+                       row.url, row.prompt_field);
+}
+
 std::string text_in(const Json& object, const char* name) {
     const Json* value = object.find(name);
     return value != nullptr && value->is_string() ? *value->as_string() : std::string();
@@ -147,7 +155,7 @@ struct BatchRun::Writing {
 };
 
 BatchRun::BatchRun(schema::BatchRecord batch, FileStore& store, BatchLog& log, Options options)
-    : batch_(std::move(batch)), store_(store), log_(log), options_(std::move(options)) {
+    : batch_(std::move(batch)), store_(store), log_(log), options_(std::move(options)), progress_(batch_) {
     count_again();
 }
 
@@ -278,8 +286,10 @@ LineReader BatchRun::open_input(std::int64_t from) const {
 std::optional<schema::BatchError> BatchRun::fault_of(std::string_view line, Check& check) const {
     using enum schema::ErrorCode;
     const auto object = Json::parse(line);
-    if (!object) return error_of(invalid_json, fmt::format("the line is not JSON: {}", object.error()));
-    if (!object->is_object()) return error_of(invalid_json, fmt::format("the line is a JSON {}, not an object", object->kind()));
+    if (!object || !object->is_object()) {
+        const std::string what = object ? fmt::format("is a JSON {}, not an object", object->kind()) : "is not JSON: " + object.error();
+        return error_of(invalid_json, fmt::format("the line {}{}", what, check.errors.empty() ? example_of(batch_.endpoint) : ""));
+    }
     const std::string id = text_in(*object, "custom_id");
     if (id.empty() || id.size() > schema::id_bytes_max)
         return error_of(invalid_custom_id, fmt::format("'custom_id' has to be a string of 1 to {} bytes", schema::id_bytes_max),

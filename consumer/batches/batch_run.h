@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "consumer/batches/batch_backend.h"
+#include "consumer/batches/batch_progress.h"
 #include "consumer/batches/line_reader.h"
 #include "schema/completion.h"
 
@@ -69,7 +70,7 @@ public:
     };
     static constexpr std::chrono::seconds store_patience{3600};  // after a batch's deadline, for a store that fails; see given_up()
     using Positions = std::map<std::int32_t, std::int64_t>;      // by partition of the results topic
-    using Time = std::chrono::sys_seconds;
+    using Time = BatchProgress::Time;
 
     // Store and log outlive it.
     BatchRun(schema::BatchRecord batch, FileStore& store, BatchLog& log, Options options);
@@ -107,6 +108,8 @@ public:
     // not be used any more. A content that is gone, or was changed, ends the batch with what is still there: its parts are counted again,
     // by the next steps.
     bool step(const Moment& moment);
+    // What the log should say of it now, if anything. Call it after each step.
+    std::optional<std::string> news(Time now) { return progress_.note(batch_, now); }
 
 private:
     struct Row;
@@ -156,6 +159,7 @@ private:
     std::optional<Time> written_;                                // when the record was written last
     std::int64_t ended_written_ = -1;                            // how many lines it said had ended
     bool has_stopped_lines_ = false;
+    BatchProgress progress_;
 };
 
 // The record of a batch that could not go on for too long, because the store fails: it ends without results.

@@ -450,10 +450,8 @@ bool BatchOwner::State::step(std::int32_t number, const std::string& batch, cons
                                         .key_jobs = counts ? key_jobs(record) : 0,
                                         .others_open = round.tenant_open - run.open_lines(),
                                         .others_open_bytes = round.tenant_open_bytes - run.open_bytes()});
+        if (const auto news = run.news(now())) log_info("{}", *news);
         if (!run.has_ended()) return has_done;
-        const auto& errors = run.record().errors;
-        log_info("batch {} is {}: {} of {} lines are well{}", batch, name_of(run.record().state), run.record().succeeded,
-                 run.record().lines, errors.empty() ? "" : fmt::format("; the first of its errors is {}", errors.front().code));
         partition->second->ended.insert(batch);
         partition->second->runs.erase(place);
         return true;

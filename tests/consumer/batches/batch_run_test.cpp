@@ -47,6 +47,21 @@ TEST(BatchRun, SendsEachLineAsItIsAndGathersItsResult) {
     EXPECT_EQ(rig.store.contents().size(), 3U) << "parts are removed";
 }
 
+// Pins: a CSV was answered with twenty syntax errors of JSON.
+TEST(BatchRun, ATableAsInputIsAnsweredWithAnExampleOfALine) {
+    for (const char* input : {"id,subject\n1,a\n", "[{}]\n"}) {
+        BatchRig rig;
+        rig.create(input);
+        ASSERT_TRUE(rig.own());
+        EXPECT_EQ(rig.state(), "failed");
+        EXPECT_THAT(rig.topics.last.errors.front().message,
+                    HasSubstr(R"(. A batch's file is JSON lines, one request a line, such as {"custom_id":"1","method":"POST",)"
+                              R"("url":"/v1/completions","body":{"model":"base","prompt":…}})"));
+        for (std::size_t i = 1; i < rig.topics.last.errors.size(); ++i)
+            EXPECT_THAT(rig.topics.last.errors[i].message, Not(HasSubstr("such as")));
+    }
+}
+
 TEST(BatchRun, KeepsAtMostAFewLinesInKafka) {
     BatchRig rig;
     rig.create(lines(60));
