@@ -395,18 +395,19 @@ struct Reader {
 };
 
 FieldError read_field(Draft& draft, const std::string& name, const Json& value) {
-    const unsigned endpoint = bit_of(draft.job.endpoint);
-    bool known_elsewhere = false;
+    std::string others;  // urls that take it
     for (const Field& field : fields) {
         if (field.name != name) continue;
-        if ((field.endpoints & endpoint) == 0) {
-            known_elsewhere = true;
-            continue;
+        if ((field.endpoints & bit_of(draft.job.endpoint)) != 0)
+            return value.is_null() ? std::nullopt : std::visit(Reader{draft, field, value}, field.kind);
+        for (const Endpoint other : endpoints) {
+            if ((field.endpoints & bit_of(other)) != 0) others += fmt::format("{}{}", others.empty() ? "" : ", ", row_of(other).url);
         }
-        return value.is_null() ? std::nullopt : std::visit(Reader{draft, field, value}, field.kind);
     }
-    return unsupported(name, fmt::format("field '{}' {} {}; leave it out", shortened(name),
-                                         known_elsewhere ? "is not supported on" : "is unknown on", row_of(draft.job.endpoint).url));
+    const std::string_view url = row_of(draft.job.endpoint).url;
+    if (others.empty()) return unsupported(name, fmt::format("field '{}' is unknown on {}; leave it out", shortened(name), url));
+    return unsupported(name,
+                       fmt::format("field '{}' is not supported on {}; leave it out, or use a url that takes it: {}", name, url, others));
 }
 
 std::optional<std::int32_t> max_tokens_default(Endpoint endpoint) {

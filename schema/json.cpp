@@ -1,6 +1,8 @@
 // Json's parser (nlohmann's SAX interface builds the tree) and writer.
 #include "schema/json.h"
 
+#include "schema/json_fault.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -85,12 +87,15 @@ public:
         drop_start(text, "parse error at line 1,", ": ");
         for (const std::string_view quote : {"; last read: '", " parsing '"}) text = text.substr(0, text.find(quote));
         error_ = text;
+        byte_ = position;
         error_ += " (at byte " + std::to_string(position) + ")";
         return false;
     }
 
     Json root;
     const std::string& error() const { return error_; }
+    // Where the text is wrong; nullopt: it is nested too deeply.
+    std::optional<std::size_t> byte() const { return byte_; }
 
 private:
     struct Container {
@@ -123,7 +128,25 @@ private:
 
     std::vector<Container> open_;
     std::string error_;
+    std::optional<std::size_t> byte_;
 };
+
+// The bytes before and after a place, whole characters on one line.
+std::string excerpt(std::string_view text, std::size_t place) {
+    constexpr std::size_t before = 24;
+    constexpr std::size_t after = 16;
+    const auto is_inside = [&](std::size_t at) {
+        return at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+    };
+    std::size_t begin = std::min(place, text.size()) - std::min({place, text.size(), before});
+    std::size_t end = std::min(text.size(), place + after);
+    while (is_inside(begin)) --begin;
+    while (is_inside(end)) ++end;
+    std::string part = repair_utf8(text.substr(begin, end - begin));
+    std::ranges::replace_if(
+        part, [](char each) { return static_cast<unsigned char>(each) < ' '; }, ' ');
+    return (begin > 0 ? "…" : "") + part + (end < text.size() ? "…" : "");
+}
 
 // Keeps one string member of the outermost object and skips everything else.
 class MemberScanner : public nlohmann::json_sax<nlohmann::json> {
@@ -259,6 +282,12 @@ Expected<Json, std::string> Json::parse(std::string_view text) {
     TreeBuilder builder;
     if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return unexpected(builder.error());
     return std::move(builder.root);
+}
+
+std::optional<JsonFault> find_json_fault(std::string_view text) {
+    TreeBuilder builder;
+    if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder) || !builder.byte()) return std::nullopt;
+    return JsonFault{.error = builder.error(), .byte = *builder.byte(), .around = excerpt(text, *builder.byte() - 1)};
 }
 
 std::optional<std::string> scan_string_member(std::string_view text, std::string_view key) {

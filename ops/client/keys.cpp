@@ -16,6 +16,7 @@
 #include "schema/codec.h"
 #include "schema/json.h"
 #include "schema/key.h"
+#include "schema/key_scopes.h"
 
 namespace lorry::ops {
 namespace {
@@ -26,25 +27,6 @@ std::string state_of(const KeyRecord& key) {
     if (key.revoked) return "revoked";
     if (key.expires && *key.expires <= now()) return "expired";
     return "valid";
-}
-
-std::string show_scopes(const schema::KeyScopes& scopes) {
-    std::vector<std::string> words;
-    if (!scopes.models) {
-        words.emplace_back("shared models");
-    } else if (schema::allows_all_models(scopes)) {
-        words.emplace_back("all models");
-    } else {
-        words.push_back(fmt::format("models {}", fmt::join(*scopes.models, ",")));
-    }
-    if (scopes.endpoints) {
-        std::vector<std::string> urls;
-        for (const schema::Endpoint endpoint : *scopes.endpoints) urls.emplace_back(schema::row_of(endpoint).url);
-        words.push_back(fmt::format("urls {}", fmt::join(urls, ",")));
-    }
-    if (scopes.batches) words.emplace_back("batches");
-    if (scopes.admin) words.emplace_back("admin");
-    return fmt::format("{}", fmt::join(words, "; "));
 }
 
 std::string show_limits(const schema::KeyLimits& limits) {
@@ -143,7 +125,7 @@ private:
             std::cout << drawn.text << '\n';
         }
         std::cerr << fmt::format("key {} of tenant {} is made: {}; {}.\nKeep it now: it is not stored and cannot be shown again.\n", key.id,
-                                 key.tenant, show_scopes(key.scopes),
+                                 key.tenant, schema::show_scopes(key.scopes),
                                  key.expires ? fmt::format("it expires at {} UTC", show_time(key.expires)) : "it does not expire");
         return ExitCode::done;
     }
@@ -191,7 +173,7 @@ private:
             if (!tenant_.empty() && key.tenant != tenant_) continue;
             if (json_) std::cout << schema::describe_key(key) << '\n';
             rows.push_back({key.id, key.tenant, key.name, state_of(key), show_time(key.created), show_time(key.expires),
-                            show_scopes(key.scopes), show_limits(key.limits)});
+                            schema::show_scopes(key.scopes), show_limits(key.limits)});
         }
         if (rows.size() == 1) {
             std::cerr << "there are no keys; `lorry keys create --tenant NAME --name TEXT` makes one\n";

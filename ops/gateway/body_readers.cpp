@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "schema/json.h"
+#include "schema/json_fault.h"
 #include "schema/key.h"
 
 namespace lorry::ops {
@@ -18,7 +19,23 @@ bool is_too_deep(std::string_view body) {
     return std::ranges::count_if(body, is_opening) >= 100 && !schema::Json::parse(fmt::format("[{}]", body));
 }
 
+std::string fault_of(const std::string& body, const Expected<schema::Json, std::string>& parsed) {
+    if (body.empty()) return "it is empty";
+    if (parsed) return fmt::format("it is not an object, but {}", parsed->kind());
+    const auto fault = schema::find_json_fault(body);
+    if (!fault) return parsed.error();
+    const bool is_quoted = body.starts_with('\'');
+    return fmt::format("{}, near: {}{}", fault->error, fault->around,
+                       is_quoted ? "; the single quotes around it are the shell's, and cmd.exe knows double ones only" : "");
+}
+
 }  // namespace
+
+schema::JobError body_error(const std::string& body, const Expected<schema::Json, std::string>& parsed) {
+    return {.code = schema::ErrorCode::invalid_json,
+            .param = {},
+            .message = fmt::format("the request's body has to be a JSON object: {}", fault_of(body, parsed))};
+}
 
 Expected<ReadBody, schema::JobError> read_body(const std::string& body) {
     auto parsed = schema::Json::parse(body);
@@ -32,10 +49,7 @@ Expected<ReadBody, schema::JobError> read_body(const std::string& body) {
                         .is_stream = stream != nullptr && stream->as_bool().value_or(false),
                         .goes_first = schema::goes_first(*parsed)};
     }
-    const std::string what = body.empty() ? "is empty" : parsed ? fmt::format("is not an object, but {}", parsed->kind()) : parsed.error();
-    return unexpected(schema::JobError{.code = schema::ErrorCode::invalid_json,
-                                       .param = {},
-                                       .message = fmt::format("the request's body has to be a JSON object: {}", what)});
+    return unexpected(body_error(body, parsed));
 }
 
 BodyReaders::BodyReaders(Options options) : options_(std::move(options)), threads_(options_.threads) {}

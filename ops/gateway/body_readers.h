@@ -9,6 +9,7 @@
 
 #include "ops/gateway/task_threads.h"
 #include "schema/job.h"
+#include "schema/json.h"
 
 namespace lorry::ops {
 
@@ -18,6 +19,8 @@ struct ReadBody {
     bool is_stream = false;            // it asks for an event stream
     bool goes_first = false;           // schema::goes_first
 };
+// Why a body that was parsed is no JSON object. It quotes the body, so it is for the sender alone.
+schema::JobError body_error(const std::string& body, const Expected<schema::Json, std::string>& parsed);
 // A body, or why it is none. Any thread.
 Expected<ReadBody, schema::JobError> read_body(const std::string& body);
 

@@ -13,6 +13,7 @@
 #include "schema/ascii.h"
 #include "schema/codec.h"
 #include "schema/codec_error.h"
+#include "schema/key_scopes.h"
 
 namespace lorry::ops {
 namespace {
@@ -107,17 +108,36 @@ constexpr std::int64_t bytes_per_token = 4;
 // Of an upload, besides its file.
 constexpr std::size_t form_bytes_max = 64 * 1024;
 
+constexpr std::size_t shown_scopes_bytes_max = 300;
+
+// A right that a caller lacks, as keys and tokens have it.
+struct MissingRight {
+    std::string what;  // "read the metrics"
+    std::string flag;  // of `lorry keys create`
+    std::string word;  // of a token
+};
+
+HttpAnswer denied(const MissingRight& right, schema::KeyScopes scopes, const char* param = "") {
+    if (!scopes.models) scopes.models = {base_alias};
+    return gateway_error(
+        "permission_denied",
+        fmt::format("the caller may not {}: that takes an API key made with {}, or a token with {}; this one has: {}", right.what,
+                    right.flag, right.word, schema::shortened(schema::show_scopes(scopes), shown_scopes_bytes_max)),
+        param);
+}
+
 // What the scopes lack for the request, apart from the model, which is in the body.
 std::optional<HttpAnswer> find_missing_scope(const Route& route, const schema::KeyScopes& scopes) {
     const auto* call = std::get_if<CallRoute>(&route);
     if (call != nullptr && !schema::allows_endpoint(scopes, call->endpoint)) {
-        return gateway_error("permission_denied", fmt::format("this API key may not call {}", schema::row_of(call->endpoint).url));
+        const std::string_view url = schema::row_of(call->endpoint).url;
+        return denied(
+            {.what = fmt::format("call {}", url), .flag = fmt::format("--urls {}", url), .word = fmt::format("lorry:url:{}", url)}, scopes);
     }
-    if (std::holds_alternative<MetricsRoute>(route) && !scopes.admin) {
-        return gateway_error("permission_denied", "this API key may not read the metrics: that takes one made with --admin");
-    }
+    if (std::holds_alternative<MetricsRoute>(route) && !scopes.admin)
+        return denied({.what = "read the metrics", .flag = "--admin", .word = "lorry:admin"}, scopes);
     if ((std::holds_alternative<FileRoute>(route) || std::holds_alternative<BatchRoute>(route)) && !scopes.batches)
-        return gateway_error("permission_denied", "this API key may not use files and batches: that takes one made with --batches");
+        return denied({.what = "use files and batches", .flag = "--batches", .word = "lorry:batches"}, scopes);
     return std::nullopt;
 }
 
@@ -399,10 +419,11 @@ void Gateway::submit(HttpRequestId request, const std::string& url, const BodyRe
     if (!body) return finish(call, answer_of(body.error()));
     const Caller& caller = call->second.caller;
     if (body->model && !schema::allows_model(caller.scopes, *body->model, options_.base_name)) {
-        return finish(call, gateway_error("permission_denied",
-                                          fmt::format("this API key may not use the model '{}': /v1/models lists those that it may",
-                                                      schema::shortened(*body->model)),
-                                          "model"));
+        const std::string name = schema::shortened(*body->model);
+        return finish(call, denied({.what = fmt::format("use the model '{}'", name),
+                                    .flag = fmt::format("--models {}", name),
+                                    .word = fmt::format("lorry:model:{}", name)},
+                                   caller.scopes, "model"));
     }
     if (body->goes_first && options_.authenticator != nullptr)
         return finish(call, gateway_error("permission_denied", std::string(schema::goes_first_refusal), "priority"));

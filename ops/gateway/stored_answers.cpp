@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/gateway/body_readers.h"
 #include "ops/gateway/errors.h"
 #include "schema/codec.h"
 #include "schema/codec_error.h"
@@ -105,10 +106,7 @@ Expected<std::string, schema::JobError> text_in(const Json& body, const char* na
 // What a client asks for.
 Expected<schema::BatchRecord, schema::JobError> batch_of(const std::string& text) {
     const auto body = Json::parse(text);
-    if (!body || !body->is_object()) {
-        return unexpected(schema::JobError{
-            .code = schema::ErrorCode::invalid_json, .param = {}, .message = "the request's body has to be a JSON object"});
-    }
+    if (!body || !body->is_object()) return unexpected(body_error(text, body));
     for (const auto& [name, value] : *body->as_object()) {
         constexpr std::array known = {"input_file_id", "endpoint", "completion_window", "metadata"};
         if (std::ranges::find(known, name) == known.end())

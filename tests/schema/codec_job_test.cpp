@@ -269,7 +269,6 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {text_url, R"("max_tokens":4294967297)", "field 'max_tokens' is 4294967297; allowed is an integer from 0 to 2147483647"},
         {chat_url, R"("max_tokens":5,"max_completion_tokens":6)",
          "field 'max_tokens' is 5 and 'max_completion_tokens' 6; give one of them"},
-        {text_url, R"("max_completion_tokens":5)", "field 'max_completion_tokens' is not supported on /v1/completions; leave it out"},
         {text_url, R"("max_tokens":4,"min_tokens":5)", "field 'min_tokens' is 5; allowed is 0 to max_tokens, 4"},
         {text_url, R"("min_tokens":17)", "field 'min_tokens' is 17; allowed is 0 to max_tokens, 16"},
         {text_url, R"("ignore_eos":1)", "field 'ignore_eos' must be true or false, not a number"},
@@ -282,6 +281,20 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {chat_url, R"("stream":true,"stream_options":{"continuous_usage_stats":true})",
          "field 'stream_options.continuous_usage_stats' is not supported"},
         {chat_url, R"("stream":true,"stream_options":{"include_usage":1})", "field 'stream_options.include_usage' must be true or false"},
+    };
+    expect_refusals(cases);
+}
+
+// Pins: `messages` sent to /v1/completions was answered with the advice to leave it out.
+TEST(ParseJobTest, AFieldOfAnotherUrlNamesThatUrl) {
+    const WrongField cases[] = {
+        {text_url, R"("max_completion_tokens":5)",
+         "400 unsupported_field max_completion_tokens: field 'max_completion_tokens' is not supported on /v1/completions; leave it out, or "
+         "use a url that takes it: /v1/chat/completions"},
+        {text_url, R"("messages":[])",
+         "field 'messages' is not supported on /v1/completions; leave it out, or use a url that takes it: /v1/chat/completions, /classify"},
+        {chat_url, R"("prompt":"a")",
+         "field 'prompt' is not supported on /v1/chat/completions; leave it out, or use a url that takes it: /v1/completions"},
     };
     expect_refusals(cases);
 }

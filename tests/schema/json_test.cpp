@@ -1,6 +1,8 @@
 // Json: text that is read and written back is equal, errors name their place, and time grows only linearly with size.
 #include "schema/json.h"
 
+#include "schema/json_fault.h"
+
 #include <chrono>
 #include <limits>
 
@@ -123,6 +125,23 @@ TEST(JsonTest, ErrorsQuoteNothingOfTheText) {
     for (const char* text : {"7777777777e77777", "[-7777777777e77777]", "7777777777x", "07777777777"}) {
         EXPECT_THAT(error_of(text), ::testing::Not(HasSubstr("77"))) << text;
     }
+}
+
+// Pins: who sent a body with broken quotes was given a number of bytes to count.
+TEST(JsonTest, APlaceIsShownWithWhatStandsAround) {
+    const auto shown = [](std::string_view text) {
+        const auto fault = find_json_fault(text);
+        return fault ? std::to_string(fault->byte) + " " + fault->around : "none";
+    };
+    EXPECT_EQ(shown("'{\"model\":\"a\"}'"), "1 '{\"model\":\"a\"}'");
+    EXPECT_EQ(shown("{model:a}"), "2 {model:a}");
+    EXPECT_EQ(shown("{\"model\":\"a\",\"prompt\":\"it"), "26 …\"model\":\"a\",\"prompt\":\"it");
+    EXPECT_EQ(shown("{\"a\":\n  oops, and much more of it"), "9 {\"a\":   oops, and much m…");
+    EXPECT_EQ(shown(std::string(40, ' ') + "größe und   länge"), "41 …" + std::string(24, ' ') + "größe und   lä…") << "whole letters";
+    EXPECT_EQ(shown(""), "1 ");
+    EXPECT_EQ(shown("[1]"), "none");
+    EXPECT_EQ(shown(std::string(101, '[')), "none") << "nested too deeply has no place";
+    EXPECT_EQ(find_json_fault("{\"a\" 1}")->error, error_of("{\"a\" 1}"));
 }
 
 // nlohmann quotes the last token: the whole text for an unclosed string, and raw bytes for a broken character.

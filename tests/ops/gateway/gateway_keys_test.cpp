@@ -168,6 +168,12 @@ TEST(GatewayKeys, ScopesLimitUrlsModelsAndPages) {
     const HttpReply other = rig.ask(post(completions, R"({"model":"news"})", bearer(2)));
     EXPECT_EQ(code_of(other), "403 permission_denied");
     EXPECT_THAT(other.body, HasSubstr(R"("param":"model")"));
+    // Pins: a refusal did not say what the key has.
+    EXPECT_THAT(other.body,
+                HasSubstr("the caller may not use the model 'news': that takes an API key made with --models news, or a token with "
+                          "lorry:model:news; this one has: models mail; urls"));
+    EXPECT_THAT(rig.ask(get("/metrics", bearer(2))).body,
+                HasSubstr("made with --admin, or a token with lorry:admin; this one has: models mail"));
     for (const char* body : {R"({"model":"base"})", R"({"model":"tiny"})", R"({"model":"mail","model":"news"})"}) {
         EXPECT_EQ(code_of(rig.ask(post(completions, body, bearer(2)))), "403 permission_denied") << body;
     }

@@ -332,6 +332,24 @@ TEST(Gateway, RefusesHeaders) {
     EXPECT_EQ(rig.calls.count(), 0U);
 }
 
+// Pins: who sent a body with the shell's quotes, or half of one, was given a number of bytes to count.
+TEST(Gateway, ShowsWhereABodyStopsBeingJson) {
+    GatewayRig rig;
+    const auto message = [&](const std::string& body) {
+        HttpClient client(rig.gateway.port());
+        client.send(post(chat, body));
+        return *Json::parse(client.receive()->body)->find("error")->find("message")->as_string();
+    };
+    EXPECT_EQ(message(R"('{"model":"a"}')"),
+              "the request's body has to be a JSON object: syntax error while parsing value - invalid literal (at byte 1), near: "
+              R"('{"model":"a"}'; the single quotes around it are the shell's, and cmd.exe knows double ones only)");
+    EXPECT_THAT(message("{\"model\":\"a\",\n \"messages\":[{\"role\":"),
+                testing::AllOf(testing::HasSubstr("line 2, column 22"), testing::HasSubstr("unexpected end of input"),
+                               testing::EndsWith("(at byte 36), near: …\",  \"messages\":[{\"role\":")));
+    EXPECT_EQ(message("[]"), "the request's body has to be a JSON object: it is not an object, but array");
+    EXPECT_EQ(message(""), "the request's body has to be a JSON object: it is empty");
+}
+
 TEST(Gateway, RefusesBodies) {
     GatewayRig rig;
     for (const auto& [body, answer] : std::vector<std::pair<std::string, std::string>>{
