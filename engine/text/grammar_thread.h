@@ -17,7 +17,7 @@
 
 namespace lorry::engine {
 
-// A grammar that was ordered.
+// What answers must match, and its grammar once that is compiled.
 struct OrderedGrammar {
     schema::Structure structure;
     GrammarCompiler::Pending result;

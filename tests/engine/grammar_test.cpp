@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <random>
@@ -32,8 +33,8 @@ using tests::request_of;
 // Parameter: how many steps may be queued.
 class GrammarTest : public testing::TestWithParam<std::int64_t> {};
 
-std::shared_ptr<const Grammar> grammar_of_schema(const std::string& schema) {
-    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+std::shared_ptr<const Grammar> grammar_of_schema(const std::string& schema, const Tokenizer& tokenizer = tests::gpt2_tokenizer()) {
+    GrammarCompiler compiler(tokenizer, tests::hash_vocabulary, {grammar_end});
     return *compiler.compile({.text = schema, .space = ""});
 }
 
@@ -201,30 +202,33 @@ TEST_P(GrammarTest, HoldsAnswersToAFormatOfTags) {
     EXPECT_GT(finished, 10);
 }
 
+schema::Structure regex_of(std::string text) { return {.kind = schema::Structure::Kind::regex, .text = std::move(text)}; }
+
 // An answer whose names and signs are forced, with room for drawn tokens between them.
-std::shared_ptr<const Grammar> grammar_of_fields() {
+std::shared_ptr<const Grammar> grammar_of_fields(const Tokenizer& tokenizer) {
     return grammar_of_schema(
         R"({"type":"object","properties":{"first":{"type":"string","pattern":"^[a-c]{2}$"},"second":{"enum":["x","y"]}},)"
-        R"("required":["first","second"],"additionalProperties":false})");
+        R"("required":["first","second"],"additionalProperties":false})",
+        tokenizer);
 }
 
-std::vector<Request> requests_with_fields(const schema::Sampling& sampling) {
+std::vector<Request> requests_with_fields(const schema::Sampling& sampling, const Tokenizer& tokenizer = tests::gpt2_tokenizer()) {
     std::vector<Request> requests;
     for (RequestId id = 1; id <= 8; ++id) {
         Request request = request_of(id, prompt_of(5, static_cast<std::int32_t>(id)), 60);
         for (TokenId& token : request.prompt) token %= grammar_end;
-        request.drawing = shared({.sampling = sampling, .end_tokens = {grammar_end}, .grammar = grammar_of_fields()});
+        request.drawing = shared({.sampling = sampling, .end_tokens = {grammar_end}, .grammar = grammar_of_fields(tokenizer)});
         requests.push_back(std::move(request));
     }
     return requests;
 }
 
-TEST_P(GrammarTest, ComputesForcedTokensTogetherAndAnswersAsOneByOne) {
+void expect_as_one_by_one(std::int64_t steps_queued, const Tokenizer& tokenizer) {
     for (const schema::Sampling& sampling :
          {schema::Sampling{}, {.frequency_penalty = 1.5}, {.min_tokens = 50}, {.logprobs = 2}, {.stop = {"second"}}, {.stop = {"\":\""}}}) {
-        tests::HashEngine together(GetParam(), 200, 200, {});
-        tests::HashEngine one_by_one(GetParam(), 200, 200, {.force_together = false});
-        for (const Request& request : requests_with_fields(sampling)) {
+        tests::HashEngine together(steps_queued, 200, 200, {}, tokenizer);
+        tests::HashEngine one_by_one(steps_queued, 200, 200, {.force_together = false}, tokenizer);
+        for (const Request& request : requests_with_fields(sampling, tokenizer)) {
             together.engine->submit(request);
             one_by_one.engine->submit(request);
         }
@@ -246,6 +250,13 @@ TEST_P(GrammarTest, ComputesForcedTokensTogetherAndAnswersAsOneByOne) {
             EXPECT_LE(stats.drawn_tokens, 8U * 3U) << "at most two tokens for the letters, and one for the choice";
         }
     }
+}
+
+TEST_P(GrammarTest, ComputesForcedTokensTogetherAndAnswersAsOneByOne) { expect_as_one_by_one(GetParam(), tests::gpt2_tokenizer()); }
+
+TEST_P(GrammarTest, ComputesForcedTokensTogetherWithTokenizersOfSentencePiece) {
+    for (const char* name : {"llama2", "mistral"})
+        expect_as_one_by_one(GetParam(), Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text" / name));
 }
 
 TEST_P(GrammarTest, AnswersAsEverWhereMasksAreLate) {
@@ -329,8 +340,6 @@ TEST(Grammars, ForceTheTokensIntoWhichTheTokenizerDividesAText) {
         EXPECT_TRUE(forced.complete);
     }
 }
-
-schema::Structure regex_of(std::string text) { return {.kind = schema::Structure::Kind::regex, .text = std::move(text)}; }
 
 constexpr const char* fields_of_an_order =
     R"({"type":"object","properties":{"number":{"type":"string","pattern":"^NO-[0-9]{6}$"},"name":{"type":"string","maxLength":20},)"

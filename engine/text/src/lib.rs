@@ -9,6 +9,7 @@ mod convert;
 mod detokenizer;
 mod difference;
 mod encoding;
+mod fragments;
 mod grammar;
 mod growth;
 mod jinja;

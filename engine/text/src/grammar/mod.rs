@@ -2,7 +2,9 @@
 //! grammar. The library llguidance does the work; this module gives it Lorry's tokenizer and limits. Called by abi.rs.
 
 pub mod abi;
+mod answer;
 mod bounds;
+mod environment;
 mod formats;
 mod lark;
 mod literal;
@@ -18,15 +20,17 @@ mod word;
 use std::sync::{Arc, Mutex};
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
-use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
-use llguidance::{Matcher, ParserFactory, TokenParser};
+use llguidance::toktrie::TokEnv;
+use llguidance::{ParserFactory, TokenParser};
 use serde_json::{json, Value};
 
+pub use self::answer::{Answer, Grammar};
+use self::environment::Environment;
 use self::literal::{Digits, Place};
 use self::schema::Size;
 use self::warm::Sampler;
 use crate::memory::measured;
-use crate::tokenizer::{Decoding, Tokenizer};
+use crate::tokenizer::Tokenizer;
 
 /// The library's own options inside a schema, which a job may not set.
 const OPTIONS_KEY: &str = "x-guidance";
@@ -89,6 +93,7 @@ pub enum CompileError {
 /// Compiles grammars for one tokenizer. Any number of threads may share it.
 pub struct Compiler {
     factory: ParserFactory,
+    environment: Arc<Environment>,
     sampler: Arc<Sampler>,
     digits: Arc<Digits>,
     specials: Vec<String>,
@@ -97,13 +102,14 @@ pub struct Compiler {
 impl Compiler {
     /// `vocabulary`: of the model, which draws no other tokens. `end_tokens`: those that end an answer; at least one.
     pub fn new(tokenizer: &Arc<Tokenizer>, vocabulary: usize, end_tokens: &[u32]) -> Result<Self, String> {
-        let environment: TokEnv = Arc::new(Environment::new(tokenizer, vocabulary, end_tokens)?);
-        let sampler = Sampler::new(&environment, |trie| Arc::new(Environment { tokenizer: Arc::clone(tokenizer), trie }))?;
-        let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
+        let environment = Arc::new(Environment::new(tokenizer, vocabulary, end_tokens)?);
+        let sampler = Sampler::new(&environment)?;
+        let shared: TokEnv = Arc::clone(&environment) as TokEnv;
+        let mut factory = ParserFactory::new_simple(&shared).map_err(|error| error.to_string())?;
         factory.quiet();
         *factory.limits_mut() = limits();
-        let digits = Arc::new(Digits::new(&environment));
-        Ok(Compiler { factory, sampler: Arc::new(sampler), digits, specials: tokenizer.specials() })
+        let digits = Arc::new(Digits::new(&shared));
+        Ok(Compiler { factory, environment, sampler: Arc::new(sampler), digits, specials: tokenizer.specials() })
     }
 
     pub fn compile(&self, structure: &Structure, style: Style) -> Result<Grammar, CompileError> {
@@ -121,7 +127,8 @@ impl Compiler {
         let (_, answer_bytes) = measured(|| parser.deep_clone());
         let is_json = matches!(structure, Structure::JsonSchema(_) | Structure::Rules(_));
         let place = is_json.then(|| Place::new(&self.digits));
-        Ok(Grammar { start: Mutex::new(Matcher::new(Ok(parser))), is_warm, place, bytes, answer_bytes })
+        let environment = Arc::clone(&self.environment);
+        Ok(Grammar { start: Mutex::new(parser), environment, is_warm, place, bytes, answer_bytes })
     }
 
     /// Where answers begin, and whether that has the states for it.
@@ -143,7 +150,7 @@ impl Compiler {
         })?;
         start.start_without_prompt();
         // The library computes states as it needs them: a grammar that is too complex from the first token on is refused here.
-        if !start.stopped() {
+        if !start.stopped() && self.environment.forced(&mut start, None).is_empty() {
             start.compute_mask().map_err(message_of)?;
         }
         if start.stopped() {
@@ -188,7 +195,7 @@ impl Compiler {
 /// The library's message, in words that do not speak of the library.
 fn message_of(error: impl std::fmt::Display) -> String {
     let message = error.to_string();
-    if message.starts_with("panic") {
+    if message.starts_with("panic") || message.starts_with("lexer error") {
         return "it is too complex".to_string();
     }
     let message = message.replace("<non-verbose/>", "").replace(" without 'referencing' feature", "");
@@ -252,140 +259,4 @@ fn prepared(schema: Value, style: Style, size: &mut Size) -> Result<Value, Strin
         }),
     );
     Ok(Value::Object(schema))
-}
-
-/// A compiled grammar, from which any number of answers begin. Any number of threads may share it.
-pub struct Grammar {
-    start: Mutex<Matcher>,
-    is_warm: bool,
-    /// Of answers that are JSON.
-    place: Option<Place>,
-    /// Measured: of the grammar, and of an answer as it begins to draw.
-    pub bytes: usize,
-    pub answer_bytes: usize,
-}
-
-impl Grammar {
-    /// The answer has states of its own, or borrows the grammar's until it needs others.
-    pub fn begin(&self) -> Answer {
-        let start = self.start.lock().unwrap();
-        let matcher = if self.is_warm { start.clone() } else { start.deep_clone() };
-        Answer { matcher, place: self.place.clone(), borrows: self.is_warm, is_new: true }
-    }
-}
-
-/// How far one answer has come. One thread at a time.
-pub struct Answer {
-    matcher: Matcher,
-    place: Option<Place>,
-    /// The lexer's states are the grammar's, which other answers borrow as well. An answer that waits for its turn takes little memory.
-    borrows: bool,
-    is_new: bool,
-}
-
-impl Answer {
-    /// With states of its own, so that what the copy computes cannot bring this one to a limit.
-    pub fn copy(&self) -> Answer {
-        Answer { matcher: self.matcher.deep_clone(), place: self.place.clone(), borrows: false, is_new: self.is_new }
-    }
-
-    /// With states of its own, so that what other answers compute cannot bring it to a limit.
-    fn own(&mut self) -> &mut Matcher {
-        if self.borrows {
-            *self = self.copy();
-        }
-        &mut self.matcher
-    }
-
-    /// Takes the next token, which must be allowed. True if nothing may follow, so that the answer is complete.
-    pub fn accept(&mut self, token: u32) -> Result<bool, String> {
-        self.is_new = false;
-        let matcher = self.own();
-        matcher.consume_token(token).map_err(message_of)?;
-        let is_complete = matcher.is_stopped();
-        self.follow(&[token]);
-        Ok(is_complete)
-    }
-
-    /// Takes the tokens of the only text that may come next, as the tokenizer divides it, and returns them. A last part of that text stays
-    /// out where a token may also reach beyond it. True if nothing may follow them. The answer must not be complete.
-    pub fn force(&mut self) -> Result<(Vec<u32>, bool), String> {
-        // The grammar has the states for the tokens with which all answers begin.
-        let matcher = if std::mem::take(&mut self.is_new) { &mut self.matcher } else { self.own() };
-        let tokens = matcher.compute_ff_tokens();
-        matcher.consume_tokens(&tokens).map_err(message_of)?;
-        let is_complete = matcher.is_stopped();
-        self.follow(&tokens);
-        Ok((tokens, is_complete))
-    }
-
-    fn follow(&mut self, tokens: &[TokenId]) {
-        if let Some(place) = &mut self.place {
-            tokens.iter().for_each(|&token| place.accept(token));
-        }
-    }
-
-    /// The tokens that may come next; the end tokens are among them if the answer may end here. The answer must not be complete.
-    pub fn allowed(&mut self) -> Result<SimpleVob, String> {
-        self.is_new = false;
-        let mut mask = self.own().compute_mask().map_err(message_of)?;
-        if let Some(place) = &self.place {
-            place.restrict(&mut mask);
-        }
-        Ok(mask)
-    }
-}
-
-/// What llguidance knows of the tokenizer.
-struct Environment {
-    tokenizer: Arc<Tokenizer>,
-    trie: TokTrie,
-}
-
-impl Environment {
-    fn new(tokenizer: &Arc<Tokenizer>, vocabulary: usize, end_tokens: &[u32]) -> Result<Self, String> {
-        let size = tokenizer.vocabulary_size().min(vocabulary) as u32;
-        let end_tokens: Vec<TokenId> = end_tokens.iter().copied().filter(|&id| id < size).collect();
-        let Some(&end) = end_tokens.first() else {
-            return Err("the model has no token that ends an answer (eos_token_id)".to_string());
-        };
-        let words: Vec<Vec<u8>> = (0..size).map(|id| word_of(tokenizer, id, end_tokens.contains(&id))).collect();
-        let trie = TokTrie::from(&TokRxInfo::new(size, end), &words).with_eos_tokens(&end_tokens);
-        Ok(Environment { tokenizer: Arc::clone(tokenizer), trie })
-    }
-}
-
-/// The bytes of a token. Those of special tokens, which no text contains, begin with a byte that no text has. Ids without a token have
-/// none.
-fn word_of(tokenizer: &Tokenizer, id: u32, ends: bool) -> Vec<u8> {
-    let Some(facts) = tokenizer.facts(id) else { return Vec::new() };
-    if !facts.special && !ends {
-        return facts.bytes.to_vec();
-    }
-    let mut word = vec![TokTrie::SPECIAL_TOKEN_MARKER];
-    word.extend_from_slice(tokenizer.token(id).unwrap_or_default().as_bytes());
-    word
-}
-
-impl TokenizerEnv for Environment {
-    fn tok_trie(&self) -> &TokTrie {
-        &self.trie
-    }
-
-    /// As the tokenizer divides a text, if its tokens spell exactly these bytes: some tokenizers add a space, or read a special token.
-    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
-        let ids = std::str::from_utf8(bytes).ok().and_then(|text| self.tokenizer.encode(text, false).ok()).unwrap_or_default();
-        let ids: Vec<TokenId> = ids.into_iter().map(|id| id as TokenId).collect();
-        let spells = ids.iter().flat_map(|&id| self.trie.token(id)).eq(bytes);
-        if spells {
-            ids
-        } else {
-            self.trie.greedy_tokenize(bytes)
-        }
-    }
-
-    /// Where one text only may follow, llguidance then allows only the token with which the tokenizer would begin it.
-    fn tokenize_is_canonical(&self) -> bool {
-        self.tokenizer.decoding() == Decoding::ByteLevel
-    }
 }

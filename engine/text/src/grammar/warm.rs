@@ -9,8 +9,10 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use llguidance::earley::{BiasComputer, ParserRecognizer, SlicedBiasComputer};
-use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId};
+use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use llguidance::TokenParser;
+
+use super::environment::Environment;
 
 /// The most states that answers begin with. Their own bound is so much higher, so that no answer reaches it sooner.
 pub const STATES_MAX: usize = 1_024;
@@ -33,24 +35,24 @@ const TOKENS_MAX: usize = 4_096;
 
 /// Computes masks that have tokens of a sample only.
 pub struct Sampler {
-    whole: TokEnv,
+    whole: Arc<Environment>,
     sample: SlicedBiasComputer,
     /// Of the sample's tokens in the whole vocabulary.
     tokens: Vec<TokenId>,
 }
 
 impl Sampler {
-    /// `environment_of`: makes the environment of the sample's vocabulary. The last of its words is none, and stands for an end.
-    pub fn new(whole: &TokEnv, environment_of: impl FnOnce(TokTrie) -> TokEnv) -> Result<Self, String> {
+    pub fn new(whole: &Arc<Environment>) -> Result<Self, String> {
         let trie = whole.tok_trie();
         let every = trie.vocab_size().div_ceil(TOKENS_MAX);
         let is_chosen = |token: TokenId| token as usize % every == 0 || trie.token_len(token) == 1;
         let tokens: Vec<TokenId> = (0..trie.vocab_size() as TokenId).filter(|&token| is_chosen(token)).collect();
         let mut words: Vec<Vec<u8>> = tokens.iter().map(|&token| trie.token(token).to_vec()).collect();
+        // It is none, and stands for an end.
         words.push(Vec::new());
-        let environment = environment_of(TokTrie::from(&TokRxInfo::new(words.len() as u32, tokens.len() as TokenId), &words));
+        let environment: TokEnv = Arc::new(whole.with(TokTrie::from(&TokRxInfo::new(words.len() as u32, tokens.len() as TokenId), &words)));
         let sample = SlicedBiasComputer::new(&environment, &SlicedBiasComputer::general_slices()).map_err(|error| error.to_string())?;
-        Ok(Sampler { whole: whole.clone(), sample, tokens })
+        Ok(Sampler { whole: Arc::clone(whole), sample, tokens })
     }
 }
 
@@ -125,7 +127,7 @@ impl<'a> Walks<'a> {
     fn walk(&mut self) {
         let mut answer = self.start.clone();
         answer.bias_computer = self.sampler.clone();
-        if take_forced(&mut answer).is_none() {
+        if self.take_forced(&mut answer, None).is_none() {
             return;
         }
         self.has_forced = true;
@@ -136,7 +138,8 @@ impl<'a> Walks<'a> {
             self.masks += 1;
             self.work += spent.lexer_cost + spent.all_items as u64 + spent.trie_nodes_walked as u64 / NODES_OF_A_UNIT;
             let Some(token) = self.choose(&mask) else { return };
-            if answer.consume_token(token).is_err() || answer.check_stop().is_err() || take_forced(&mut answer).is_none() {
+            if answer.consume_token(token).is_err() || answer.check_stop().is_err() || self.take_forced(&mut answer, Some(token)).is_none()
+            {
                 return;
             }
         }
@@ -164,14 +167,16 @@ impl<'a> Walks<'a> {
         let bits = places.flat_map(|place| (0..u32::BITS).filter(move |bit| words[place] >> bit & 1 != 0).map(move |bit| (place, bit)));
         bits.map(|(place, bit)| place as TokenId * u32::BITS + bit).find(|token| !ends.contains(token))
     }
-}
 
-/// As Answer::force. None if the library gives up.
-fn take_forced(answer: &mut TokenParser) -> Option<()> {
-    if answer.stopped() {
-        return Some(());
+    /// As Answer::force. None if the library gives up.
+    fn take_forced(&self, answer: &mut TokenParser, last: Option<TokenId>) -> Option<()> {
+        if answer.stopped() {
+            return Some(());
+        }
+        for token in self.sampler.whole.forced(answer, last) {
+            answer.consume_token(token).ok()?;
+        }
+        answer.check_stop().ok()?;
+        Some(())
     }
-    answer.consume_ff_tokens().ok()?;
-    answer.check_stop().ok()?;
-    Some(())
 }
