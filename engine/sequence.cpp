@@ -41,6 +41,10 @@ void intersect(std::vector<std::uint32_t>& allowed, std::span<const std::uint32_
     for (std::size_t i = 0; i < allowed.size(); ++i) allowed[i] &= others[i];
 }
 
+const Tokenizer& tokenizer_of(const Request& request, const Tokenizer& of_model) {
+    return request.drawing->tokenizer != nullptr ? *request.drawing->tokenizer : of_model;
+}
+
 }  // namespace
 
 SharedDrawing shared(Drawing drawing) { return std::make_shared<const Drawing>(std::move(drawing)); }
@@ -66,8 +70,7 @@ Sequence::Sequence(Request request, std::uint64_t its_turn, const BlockHash& roo
       prompt_size_(tokens.size()),
       text_rows_(text_rows),
       root_(root),
-      detokenizer_(request_.drawing->tokenizer != nullptr ? *request_.drawing->tokenizer : tokenizer,
-                   request_.drawing->sampling.skip_special_tokens),
+      detokenizer_(tokenizer_of(request_, tokenizer), request_.drawing->sampling.skip_special_tokens),
       matcher_(request_.drawing->sampling.stop, request_.drawing->sampling.include_stop_text),
       // Log-probabilities come with draws.
       force_together_(force_together && !request_.drawing->sampling.logprobs && request_.final_targets.empty()) {
@@ -79,6 +82,10 @@ Sequence::Sequence(Request request, std::uint64_t its_turn, const BlockHash& roo
         result.thought_tokens = 0;
     }
     if (!draws()) return;
+    // Some decoders drop the space of a text's first token, which a grammar counts as part of the answer.
+    if (request_.drawing->grammar != nullptr) {
+        if (const auto before = tokenizer_of(request_, tokenizer).encode("a", false)) detokenizer_.prime(*before);
+    }
     detokenizer_.prime(tokens);
     if (request_.drawing->grammar != nullptr && !thinks()) open(false);
     end_thought_in_time();

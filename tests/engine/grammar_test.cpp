@@ -259,6 +259,17 @@ TEST_P(GrammarTest, ComputesForcedTokensTogetherWithTokenizersOfSentencePiece) {
         expect_as_one_by_one(GetParam(), Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text" / name));
 }
 
+// After a prompt of special tokens only, the answer's first token was decoded as a text's, whose space is not part of it.
+TEST_P(GrammarTest, KeepsTheSpaceWithWhichAnAnswerBegins) {
+    const Tokenizer tokenizer = Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/llama2");
+    GrammarCompiler compiler(tokenizer, tests::hash_vocabulary, {grammar_end});
+    tests::HashEngine rig(GetParam(), 50, 200, {}, tokenizer);
+    Request request = request_of(1, {tokenizer.find("<s>").value()}, 20);
+    request.drawing = shared({.end_tokens = {grammar_end}, .grammar = *compiler.compile(regex_of(" (yes|no) "))});
+    rig.engine->submit(request);
+    EXPECT_THAT(rig.run().at(1).text, testing::MatchesRegex(" (yes|no) "));
+}
+
 TEST_P(GrammarTest, AnswersAsEverWhereMasksAreLate) {
     tests::HashEngine patient(GetParam(), 200, 200, {});
     tests::HashEngine hasty(GetParam(), 200, 200, {.mask_patience = MaskPatience{.step_share = 0.5, .seconds_least = 0.0}});
