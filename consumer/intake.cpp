@@ -87,7 +87,7 @@ Refused Intake::ended(const AdmittedJob& admitted, schema::BatchFailure failure)
             .error = {.code = schema::code_of(failure), .param = {}, .message = message_of(failure)}};
 }
 
-Expected<WeighedJob, Refused> Intake::weigh(AdmittedJob admitted, ModelName model, const engine::GrammarCompiler::Pending& grammar) const {
+Expected<WeighedJob, Refused> Intake::weigh(AdmittedJob admitted, ModelName model, const engine::GrammarThread::Ordered& grammar) const {
     if (auto error = error_of_model(admitted.job, model)) return unexpected(refused(admitted.job, admitted.epoch, *std::move(error)));
     auto tokenized = preparer_.tokenize(std::move(admitted.job), std::move(model), grammar);
     if (!tokenized) return unexpected(refused(tokenized.error().job, admitted.epoch, std::move(tokenized.error().error)));

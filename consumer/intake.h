@@ -60,7 +60,8 @@ public:
     // What the job's `model` means now.
     ModelName resolve(const AdmittedJob& admitted) const { return adapters_.resolve(admitted.job.model, admitted.delivered); }
     // The job's tokens and its weight, or why it cannot run. model: as resolved, not `not_yet`. grammar: as Preparer::tokenize.
-    Expected<WeighedJob, Refused> weigh(AdmittedJob admitted, ModelName model, const engine::GrammarCompiler::Pending& grammar = {}) const;
+    Expected<WeighedJob, Refused> weigh(AdmittedJob admitted, ModelName model,
+                                        const engine::GrammarThread::Ordered& grammar = nullptr) const;
     // The job's requests.
     Submission expand(WeighedJob weighed, bool is_call);
 

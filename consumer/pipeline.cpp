@@ -75,7 +75,7 @@ struct Pipeline::State final : RevocationHandler {
     std::size_t room() const;
     std::size_t room_for_calls() const;
     std::chrono::milliseconds poll_time() const;
-    std::optional<engine::GrammarCompiler::Pending> grammar_of(const AdmittedJob& admitted, const ModelName& model) const;
+    std::optional<engine::GrammarThread::Ordered> grammar_of(const AdmittedJob& admitted, const ModelName& model) const;
     bool has_grammar(const AdmittedJob& admitted) const;
     void order_grammars(Awaited awaited);
     std::optional<Awaited> lacks(const AdmittedJob& admitted, std::optional<Awaited> from);
@@ -283,7 +283,7 @@ void Pipeline::State::prepare(AdmittedJob admitted, std::optional<Awaited> from)
     const bool is_call = parts.source.is_call(admitted.job.source);
     ModelName model = intake.resolve(admitted);
     if (model.kind == ModelName::Kind::not_yet) return park(is_call ? Awaited::for_a_call : Awaited::name, std::move(admitted), from);
-    engine::GrammarCompiler::Pending grammar;
+    engine::GrammarThread::Ordered grammar;
     if (model.can_run()) {
         // Its turn for room had come when its grammar was no longer kept.
         if (from == Awaited::grammar && admitted.weight)
@@ -310,14 +310,15 @@ void Pipeline::State::start(WeighedJob weighed) {
     submissions.push(intake.expand(std::move(weighed), is_call));
 }
 
-// Not valid: the job needs none, or will be refused. nullopt: it is not compiled yet.
-std::optional<engine::GrammarCompiler::Pending> Pipeline::State::grammar_of(const AdmittedJob& admitted, const ModelName& model) const {
+// Null: the job needs none, or will be refused. nullopt: it is not compiled yet.
+std::optional<engine::GrammarThread::Ordered> Pipeline::State::grammar_of(const AdmittedJob& admitted, const ModelName& model) const {
     if (admitted.grammar && admitted.grammar_text == model.text_key())
-        return admitted.grammar->is_compiled() ? std::optional(admitted.grammar->result) : std::nullopt;
-    const auto demand = parts.preparer.demand(admitted.job, model);
-    if (!demand) return engine::GrammarCompiler::Pending();
-    const auto kept = demand->compiler->find(demand->structure);
-    return kept.valid() ? std::optional(kept) : std::nullopt;
+        return admitted.grammar->is_compiled() ? std::optional(admitted.grammar) : std::nullopt;
+    auto demand = parts.preparer.demand(admitted.job, model);
+    if (!demand) return nullptr;
+    auto kept = demand->compiler->find(demand->structure);
+    if (!kept.valid()) return std::nullopt;
+    return std::make_shared<const engine::OrderedGrammar>(std::move(demand->structure), std::move(kept));
 }
 
 // Whether a job that waits for its grammar can go on, if only to be refused.

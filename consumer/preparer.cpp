@@ -27,7 +27,7 @@ Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::Cha
     : config_(config), options_(std::move(options)), base_(tokenizer, std::move(chat_template), config, options_) {}
 
 Expected<TokenizedJob, RefusedJob> Preparer::tokenize(schema::Job job, ModelName model,
-                                                      const engine::GrammarCompiler::Pending& grammar) const {
+                                                      const engine::GrammarThread::Ordered& grammar) const {
     auto own = own_of(model);
     if (!own) return unexpected(RefusedJob{.job = std::move(job), .error = std::move(own.error())});
     if (*own == nullptr) return base_.tokenize(std::move(job), std::move(model), grammar);
@@ -43,9 +43,9 @@ std::optional<Preparer::Demand> Preparer::demand(const schema::Job& job, const M
     if (!own) return std::nullopt;
     const TextPreparer& text = *own == nullptr ? base_ : **own;
     auto structure = text.structure_of(job);
-    if (!structure) return std::nullopt;
+    if (!structure || !*structure) return std::nullopt;
     // The base's lives as long as this.
-    return Demand{.structure = std::move(*structure), .compiler = std::shared_ptr<const engine::GrammarCompiler>(*own, &text.grammars())};
+    return Demand{.structure = **std::move(structure), .compiler = std::shared_ptr<const engine::GrammarCompiler>(*own, &text.grammars())};
 }
 
 PreparedJob Preparer::expand(TokenizedJob tokenized, bool large) const {

@@ -20,9 +20,9 @@ public:
 
     // The model must be resolved to the base model or an adapter. Takes memory for the prompts, not for what the job asks for. The first
     // job of an adapter with a text of its own waits until that is read: seconds for a vocabulary of 100,000 tokens. grammar: of the job's
-    // demand(), if the caller has it; not valid: it is compiled, unless it is kept.
+    // demand() for this model, compiled; null: it is found and compiled here, unless it is kept.
     Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model,
-                                                const engine::GrammarCompiler::Pending& grammar = {}) const;
+                                                const engine::GrammarThread::Ordered& grammar = nullptr) const;
     // What each of the job's answers must match; nullopt: anything, or the job will be refused. The model as for tokenize().
     struct Demand {
         schema::Structure structure;

@@ -52,7 +52,7 @@ std::string AnswerPlanner::messages_of(const schema::ChatPrompt& chat) const {
     return divides_calls_ ? with_one_call_each(chat.messages) : chat.messages;
 }
 
-Expected<AnswerPlan, JobError> AnswerPlanner::plan(schema::Job& job, std::string_view prompt) const {
+Expected<AnswerPlan, JobError> AnswerPlanner::plan(const schema::Job& job, std::string_view prompt) const {
     const auto& chat = std::get<schema::ChatPrompt>(job.prompt);
     AnswerPlan answer{.form = formats_.form, .thought = formats_.thought};
     if (const auto* marks = thought_marks_of(answer)) answer.begin = state_after(*marks, prompt, chat);
@@ -72,18 +72,14 @@ Expected<AnswerPlan, JobError> AnswerPlanner::plan(schema::Job& job, std::string
     answer.calls = formats_.calls;
     answer.parallel = tools.parallel && !tools.named;
     for (const schema::ToolFunction& function : tools.functions) answer.names.push_back(function.name);
-    if (tools.choice == schema::ToolUse::Choice::required) {
-        auto structure = structure_of_calls(tools);
-        if (!structure) return unexpected(std::move(structure.error()));
-        job.structure = std::move(*structure);
-    }
     return answer;
 }
 
-std::optional<schema::Structure> AnswerPlanner::structure_of(const schema::Job& job) const {
+Expected<std::optional<schema::Structure>, JobError> AnswerPlanner::structure_of(const schema::Job& job) const {
     if (job.tools.choice != schema::ToolUse::Choice::required) return job.structure;
     auto structure = structure_of_calls(job.tools);
-    return structure ? std::optional(std::move(*structure)) : std::nullopt;
+    if (!structure) return unexpected(std::move(structure.error()));
+    return std::optional(std::move(*structure));
 }
 
 // Templates of harmony offer the model tools that an engine runs itself.

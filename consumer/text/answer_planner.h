@@ -24,11 +24,11 @@ public:
     // A chat's messages (JSON) as the template takes them.
     std::string messages_of(const schema::ChatPrompt& chat) const;
 
-    // What each answer of a job must match; nullopt: anything, or the job will be refused.
-    std::optional<schema::Structure> structure_of(const schema::Job& job) const;
+    // What each answer of a job must match; nullopt: anything.
+    Expected<std::optional<schema::Structure>, schema::JobError> structure_of(const schema::Job& job) const;
 
-    // How the answers of a chat are read. Sets the structure of a job that must call a function. prompt: of the chat, as it was rendered.
-    Expected<AnswerPlan, schema::JobError> plan(schema::Job& job, std::string_view prompt) const;
+    // How the answers of a chat are read. prompt: of the chat, as it was rendered.
+    Expected<AnswerPlan, schema::JobError> plan(const schema::Job& job, std::string_view prompt) const;
 
     // answer: of the job. nullopt: answers have no thoughts.
     std::optional<engine::Thinking> thinking_of(const schema::Job& job, const AnswerPlan& answer) const;

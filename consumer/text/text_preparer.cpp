@@ -42,8 +42,10 @@ std::optional<std::int32_t> score_top_of(const schema::Job& job) {
     return std::max(of_echo, job.prompt_logprobs);  // nullopt is less than any number
 }
 
-JobError error_of_structure(const schema::Structure& structure, const std::string& why) {
-    return error_at(ErrorCode::invalid_structure, structure.field, fmt::format("field '{}' cannot be used: {}", structure.field, why));
+Expected<engine::GrammarCompiler::Shared, JobError> taken(const schema::Structure& structure, engine::GrammarCompiler::Result compiled) {
+    if (compiled) return *std::move(compiled);
+    const std::string& field = structure.field;
+    return unexpected(error_at(ErrorCode::invalid_structure, field, fmt::format("field '{}' cannot be used: {}", field, compiled.error())));
 }
 
 // The text up to the end of its last message, which the answer goes on with: as transformers' continue_final_message. nullopt: it lacks
@@ -100,7 +102,7 @@ TextPreparer::TextPreparer(std::shared_ptr<const engine::ModelText> own, const e
 }
 
 Expected<TokenizedJob, RefusedJob> TextPreparer::tokenize(schema::Job job, ModelName model,
-                                                          const engine::GrammarCompiler::Pending& grammar) const {
+                                                          const engine::GrammarThread::Ordered& grammar) const {
     TokenizedJob tokenized;
     tokenized.plan.job = std::move(job);
     tokenized.plan.model = std::move(model);
@@ -111,7 +113,7 @@ Expected<TokenizedJob, RefusedJob> TextPreparer::tokenize(schema::Job job, Model
 }
 
 // A job for whose text there is no memory fails alone: what it took is free again.
-Expected<void, JobError> TextPreparer::fill_or_refuse(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const {
+Expected<void, JobError> TextPreparer::fill_or_refuse(TokenizedJob& tokenized, const engine::GrammarThread::Ordered& grammar) const {
     try {
         return fill(tokenized, grammar);
     } catch (const std::bad_alloc&) {
@@ -120,7 +122,7 @@ Expected<void, JobError> TextPreparer::fill_or_refuse(TokenizedJob& tokenized, c
     }
 }
 
-Expected<void, JobError> TextPreparer::fill(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const {
+Expected<void, JobError> TextPreparer::fill(TokenizedJob& tokenized, const engine::GrammarThread::Ordered& grammar) const {
     ReplyPlan& plan = tokenized.plan;
     const auto work = work_of(plan.job, plan.model, config_);
     if (!work) return unexpected(work.error());
@@ -149,11 +151,9 @@ Expected<void, JobError> TextPreparer::fill(TokenizedJob& tokenized, const engin
     auto bad_words = bad_words_of(plan.job.sampling.bad_words);
     if (!bad_words) return unexpected(bad_words.error());
     tokenized.bad_words = std::move(*bad_words);
-    if (plan.job.structure) {
-        auto compiled = grammar.valid() ? grammar.get() : grammars_.compile(*plan.job.structure);
-        if (!compiled) return unexpected(error_of_structure(*plan.job.structure, compiled.error()));
-        tokenized.grammar = std::move(*compiled);
-    }
+    auto compiled = grammar == nullptr ? compile(plan.job) : taken(grammar->structure, grammar->result.get());
+    if (!compiled) return unexpected(std::move(compiled.error()));
+    tokenized.grammar = std::move(*compiled);
     std::int64_t choice_tokens = 0;
     for (const auto& choice : plan.choices) choice_tokens += std::ssize(choice);
     for (const Prompt& prompt : *prompts) {
@@ -171,6 +171,14 @@ Expected<void, JobError> TextPreparer::fill(TokenizedJob& tokenized, const engin
     }
     tokenized.prompts = std::move(*prompts);
     return {};
+}
+
+// Null: the job's answers may be anything.
+Expected<engine::GrammarCompiler::Shared, JobError> TextPreparer::compile(const schema::Job& job) const {
+    const auto structure = answers_.structure_of(job);
+    if (!structure) return unexpected(structure.error());
+    if (!*structure) return nullptr;
+    return taken(**structure, grammars_.compile(**structure));
 }
 
 std::optional<std::int64_t> TextPreparer::tokens_allowed(const schema::Job& job) const {

@@ -17,7 +17,7 @@
 #include "consumer/text/text_encoder.h"
 #include "engine/model/model_config.h"
 #include "engine/text/chat_template.h"
-#include "engine/text/grammar.h"
+#include "engine/text/grammar_thread.h"
 #include "engine/text/model_text.h"
 #include "engine/text/tokenizer.h"
 
@@ -44,8 +44,10 @@ public:
     TextPreparer(const TextPreparer& other, std::int64_t vocabulary);
 
     // As Preparer's.
-    Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model, const engine::GrammarCompiler::Pending& grammar) const;
-    std::optional<schema::Structure> structure_of(const schema::Job& job) const { return answers_.structure_of(job); }
+    Expected<TokenizedJob, RefusedJob> tokenize(schema::Job job, ModelName model, const engine::GrammarThread::Ordered& grammar) const;
+    Expected<std::optional<schema::Structure>, schema::JobError> structure_of(const schema::Job& job) const {
+        return answers_.structure_of(job);
+    }
     const engine::GrammarCompiler& grammars() const { return grammars_; }
     PreparedJob expand(TokenizedJob tokenized, bool large) const;
     Expected<std::string, schema::JobError> prompt_text(const ReplyPlan& plan) const;
@@ -58,9 +60,10 @@ private:
     Expected<std::vector<Prompt>, schema::JobError> texts_of(const schema::Job& job) const;
     Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
     Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;
-    Expected<void, schema::JobError> fill_or_refuse(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const;
+    Expected<void, schema::JobError> fill_or_refuse(TokenizedJob& tokenized, const engine::GrammarThread::Ordered& grammar) const;
     // Adds all that follows from the job and the model in `tokenized`. Throws std::bad_alloc.
-    Expected<void, schema::JobError> fill(TokenizedJob& tokenized, const engine::GrammarCompiler::Pending& grammar) const;
+    Expected<void, schema::JobError> fill(TokenizedJob& tokenized, const engine::GrammarThread::Ordered& grammar) const;
+    Expected<engine::GrammarCompiler::Shared, schema::JobError> compile(const schema::Job& job) const;
     // How many tokens the job and the model's defaults allow to be drawn, regardless of the room. nullopt: any number.
     std::optional<std::int64_t> tokens_allowed(const schema::Job& job) const;
     // At most this many tokens of a prompt, from its end, are kept; nullopt: all are.
