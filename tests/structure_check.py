@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # Holds answers of the example's model to several hundred structures, and checks every answer with validators that are not Lorry's: JSON
 # schemas with the package jsonschema (draft 2020-12, with formats), regular expressions and choices with Python. Schemas that the
-# validator itself finds wrong, and answers that were damaged on purpose and still pass, fail the check. A model of random weights then
-# answers with n, stop, logprobs, min_tokens and penalties, and some jobs are answered again one by one, with the same texts. The example's
-# `tags` jobs and tables with --schema come last. ctest runs it as `structured_answers`.
+# validator itself finds wrong, and answers that were damaged on purpose and still pass, fail the check. Chats and completions take turns.
+# Models of random weights then answer with n, stop, logprobs, min_tokens and penalties: one with the example's tokenizer, which is
+# byte-level BPE, and one with a tokenizer converted from SentencePiece. Some jobs are answered again one by one, with the same texts. The
+# example's `tags` jobs and tables with --schema come last. ctest runs it as `structured_answers`.
 #
 #   tests/structure_check.py PROGRAM [--jobs FILE]     PROGRAM is lorry; --jobs also writes the jobs there
 import argparse
@@ -173,7 +174,11 @@ def make_jobs() -> list[dict]:
                 "temperature": [0, 0.7, 1][len(jobs) % 3]}
         if len(jobs) % 4 == 1:  # what is special would be in the text, and the model wants it
             body |= {"skip_special_tokens": False, "logit_bias": dict.fromkeys(SPECIALS, 20)}
-        jobs.append({"custom_id": f"{kind}-{index}", "method": "POST", "url": "/v1/chat/completions", "body": body | members})
+        url = "/v1/chat/completions"
+        if len(jobs) % 5 == 4:
+            url = "/v1/completions"
+            body["prompt"] = "\n".join(message["content"] for message in body.pop("messages"))
+        jobs.append({"custom_id": f"{kind}-{index}", "method": "POST", "url": url, "body": body | members})
 
     for i, schema in enumerate(schemas()):
         if i % 2 == 0:
@@ -258,8 +263,9 @@ def check_answer(job: dict, text: str) -> tuple[str | None, int]:
 schemas_by_index: list[dict] = schemas()
 
 
-def random_model(folder: Path) -> Path:
-    """The example's model with random weights and a context for 1,024 tokens after the prompt."""
+def random_model(folder: Path, tokenizer: Path | None = None) -> Path:
+    """The example's model with random weights and a context for 1,024 tokens after the prompt. tokenizer: in place of its own, with as
+    many tokens or fewer; </s> has the id 2."""
     shutil.copytree(EXAMPLE / "model", folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}), encoding="utf-8")
@@ -269,14 +275,23 @@ def random_model(folder: Path) -> Path:
     drawn[1::2] = drawn[1::2].translate(bytes(0x3D if byte % 2 else 0xBD for byte in range(256)))  # of bfloat16: 0.03 to 0.12
     weights[begin:] = drawn
     (folder / "model.safetensors").write_bytes(weights)
+    if tokenizer:
+        shutil.copy(tokenizer, folder / "tokenizer.json")
+        (folder / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}', encoding="utf-8")
+        (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
+        for name in ("config.json", "generation_config.json"):
+            settings = json.loads((folder / name).read_text(encoding="utf-8"))
+            (folder / name).write_text(json.dumps(settings | {"eos_token_id": 2}), encoding="utf-8")
     return folder
 
 
 def with_more_fields(jobs: list[dict]) -> list[dict]:
     """Each job of the base, with fields that structures meet."""
-    more = [{"n": 2}, {"stop": ["zzz"]}, {"logprobs": True, "top_logprobs": 2}, {"min_tokens": 5}, {"frequency_penalty": 0.5},
-            {"presence_penalty": 1, "repetition_penalty": 1.1}]  # fmt: skip
-    return [job | {"body": job["body"] | {"model": "base", "max_tokens": 1024} | more[i % len(more)]} for i, job in enumerate(jobs)]
+    def more(job: dict) -> list[dict]:
+        logprobs = {"logprobs": 2} if "prompt" in job["body"] else {"logprobs": True, "top_logprobs": 2}
+        return [{"n": 2}, {"stop": ["zzz"]}, logprobs, {"min_tokens": 5}, {"frequency_penalty": 0.5},
+                {"presence_penalty": 1, "repetition_penalty": 1.1}]  # fmt: skip
+    return [job | {"body": job["body"] | {"model": "base", "max_tokens": 1024} | more(job)[i % 6]} for i, job in enumerate(jobs)]
 
 
 def run(program: str, jobs: list[dict], folder: Path, model: list, path: Path | None = None) -> dict[str, list[dict] | str]:
@@ -307,10 +322,11 @@ def check(what: str, jobs: list[dict], results: dict) -> bool:
                 unfinished += is_bounded
                 continue
             finished += is_bounded
-            why, damaged_count = check_answer(job, choice["message"]["content"])
+            text = text_of(choice)
+            why, damaged_count = check_answer(job, text)
             rejected += damaged_count
             if why:
-                failures.append(f"{job['custom_id']}: {why}: {choice['message']['content'][:300]}")
+                failures.append(f"{job['custom_id']}: {why}: {text[:300]}")
     accepted = len(jobs) - len(refused)
     print(f"{what}: {len(jobs)} structures: {accepted} accepted, {finished} of the bounded answers finished, {unfinished} were cut, "
           f"{len(failures)} do not match, {rejected} damaged ones were rejected")
@@ -337,13 +353,17 @@ def main() -> int:
         good = check("the example's model", jobs, results)
         some = [job for job in jobs[::8] if not job["custom_id"].startswith("adverse")]
         alone = run(arguments.program, some, folder, [*example, "--max-batch", "1"])
-        if others := [job["custom_id"] for job in some if texts(alone[job["custom_id"]]) != texts(results[job["custom_id"]])]:
-            print(f"other answers one by one: {others}")
-            good = False
+        good = same_alone(alone, results) and good
         # Without the trees, which random weights may grow for ever.
         of_base = with_more_fields([job for job in jobs[:110] if "$defs" not in str(job["body"])])
         drawn = run(arguments.program, of_base, folder, ["--model", random_model(folder / "model")])
         good = check("random weights", of_base, drawn) and good
+        pieces = random_model(folder / "pieces", ROOT / "tests/data/text/llama2/tokenizer.json")
+        some = of_base[::2]
+        drawn = run(arguments.program, some, folder, ["--model", pieces])
+        good = check("random weights, SentencePiece", some, drawn) and good
+        alone = run(arguments.program, some[::4], folder, ["--model", pieces, "--max-batch", "1"])
+        good = same_alone(alone, drawn) and good
         good = check_tags(arguments.program, folder, example) and good
         good = check_tables(arguments.program, folder, example) and good
     return 0 if good else 1
@@ -398,8 +418,19 @@ def check_tables(program: str, folder: Path, example: list) -> bool:
     return all(good.values())
 
 
+def same_alone(alone: dict, results: dict) -> bool:
+    others = [name for name, choices in alone.items() if texts(choices) != texts(results[name])]
+    if others:
+        print(f"other answers one by one: {others}")
+    return not others
+
+
+def text_of(choice: dict) -> str:
+    return choice["text"] if "text" in choice else choice["message"]["content"]
+
+
 def texts(choices: list[dict] | str) -> list[str]:
-    return [choices] if isinstance(choices, str) else [choice["message"]["content"] for choice in choices]
+    return [choices] if isinstance(choices, str) else [text_of(choice) for choice in choices]
 
 
 if __name__ == "__main__":
