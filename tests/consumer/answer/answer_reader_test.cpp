@@ -173,16 +173,17 @@ TEST(AnswerFormats, ATemplateShowsItsFormat) {
 
 TEST(AnswerFormats, PublishedTemplatesShowTheirs) {
     struct Published {
-        const char* name;
+        const char* folder;
         const char* calls;
         const char* thoughts;
     };
-    const std::filesystem::path folder = std::filesystem::path(LORRY_SOURCE_DIR) / ".deps" / "tokenizers";
-    if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there; ops/setup --tests downloads it";
-    for (const Published& model : {Published{"llama3_2", "llama3_json", ""}, Published{"mistral_nemo", "mistral", ""},
-                                   Published{"qwen3", "hermes", "think"}, Published{"gemma3", "", ""}}) {
-        SCOPED_TRACE(model.name);
-        const std::string source = engine::ChatTemplate::load(folder / model.name).value().source();
+    const std::filesystem::path deps = std::filesystem::path(LORRY_SOURCE_DIR) / ".deps";
+    for (const Published& model : {Published{"tokenizers/llama3_2", "llama3_json", ""}, Published{"tokenizers/mistral_nemo", "mistral", ""},
+                                   Published{"tokenizers/qwen3", "hermes", "think"}, Published{"tokenizers/gemma3", "", ""},
+                                   Published{"templates/gptoss", "harmony", "harmony"}}) {
+        SCOPED_TRACE(model.folder);
+        if (!std::filesystem::exists(deps / model.folder)) GTEST_SKIP() << "it is not there; ops/setup --tests downloads it";
+        const std::string source = engine::ChatTemplate::load(deps / model.folder).value().source();
         const CallFormat* const calls = call_format_of("auto", source);
         const ThoughtFormat* const thoughts = thought_format_of("auto", source);
         EXPECT_EQ(calls == nullptr ? "" : calls->name, model.calls);
