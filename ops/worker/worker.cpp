@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/kafka/admin.h"
 #include "consumer/kafka/follow/adapter_topic.h"
 #include "consumer/kafka/follow/control_topic.h"
 #include "consumer/kafka/follow/ledger.h"
@@ -32,6 +33,8 @@ namespace lorry::ops {
 namespace {
 
 using schema::Json;
+
+constexpr std::chrono::seconds embedded_session_timeout{4};
 
 std::string host_name() {
     std::array<char, 256> name{};
@@ -143,7 +146,11 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     consumer::ControlTopic cancels(kafka, {.topics = topics});
     const std::unique_ptr<consumer::Ledger> ledger =
         consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics, .days = settings.ledger_days});
-    consumer::KafkaMember kafka_member(kafka, member_options(settings, group, member));
+    consumer::KafkaMember::Options options = member_options(settings, group, member);
+    // That broker knows no static members: a worker that was killed and starts again waits for its own old session. It promises nothing
+    // that a short session could break.
+    if (consumer::describe_cluster(kafka).embedded) options.session_timeout = embedded_session_timeout;
+    consumer::KafkaMember kafka_member(kafka, options);
     adapters.wait_until_read(deadline);
     cancels.wait_until_read(deadline);
 
