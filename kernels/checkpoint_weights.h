@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/coded_weight.h"
 #include "kernels/device_objects.h"
@@ -32,6 +33,20 @@ inline float from_float16(Half x) {
     }
     const std::uint32_t wide = exponent == 0x1FU ? 0xFFU : exponent + 112U;
     return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
+}
+
+// The binary16 that is exactly x, a finite number.
+inline std::optional<Half> exact_float16(float x) {
+    constexpr float largest = 65504.0F;
+    constexpr float least_normal = 0x1p-14F;
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    const float magnitude = std::bit_cast<float>(bits & 0x7FFF'FFFFU);
+    if (!(magnitude <= largest)) return std::nullopt;
+    std::uint32_t half = ((bits & 0x7FFF'FFFFU) >> 13U) - (112U << 10U);
+    if (magnitude < least_normal) half = static_cast<std::uint32_t>(magnitude * 0x1p24F);
+    half |= bits >> 16U & 0x8000U;
+    const auto found = static_cast<Half>(half);
+    return from_float16(found) == x ? std::optional(found) : std::nullopt;
 }
 
 // 1 sign, 4 exponent and 3 fraction bits, without infinities; not NaN. Exact.

@@ -62,6 +62,19 @@ std::int64_t groups_of(std::int64_t in_features, const std::optional<std::int64_
     return size ? (in_features + *size - 1) / *size : 1;
 }
 
+// Backends keep what is exact in 16 bits in 16 bits.
+std::int64_t scale_bytes_of(const Tensor& scales) { return scales.format == kernels::Format::float32 ? 4 : 2; }
+
+// The groups of inputs, if there is such a tensor. Backends keep scales in float32 if the groups are not in order.
+void add_order(const ModuleTensors& tensors, const char* end, CodedModule& module) {
+    if (tensors.find(end) == nullptr) return;
+    const Tensor& order = tensors.need(end, words, {module.in_features});
+    module.tensors.push_back(&order);
+    for (std::int64_t i = 1; i < module.in_features; ++i) {
+        if (value_at<std::int32_t>(order, i) < value_at<std::int32_t>(order, i - 1)) module.scale_bytes = 4;
+    }
+}
+
 void number_groups(CodedWeight& weight, std::int64_t in_features, const std::optional<std::int64_t>& size) {
     weight.group_of.resize(static_cast<std::size_t>(in_features));
     for (std::int64_t i = 0; i < in_features; ++i)
@@ -123,7 +136,8 @@ void find_gptq(const CodedSource& source, const ModuleTensors& tensors, CodedMod
     module.tensors = {&tensors.need("qweight", words, {(module.in_features + per_word - 1) / per_word, module.out_features}),
                       &tensors.need("scales", {}, {groups, module.out_features}),
                       &tensors.need("qzeros", words, {groups, (module.out_features + per_word - 1) / per_word})};
-    if (tensors.find("g_idx") != nullptr) module.tensors.push_back(&tensors.need("g_idx", words, {module.in_features}));
+    module.scale_bytes = scale_bytes_of(*module.tensors[1]);
+    add_order(tensors, "g_idx", module);
 }
 
 void read_gptq(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
@@ -168,6 +182,7 @@ void find_awq(const CodedSource& source, const ModuleTensors& tensors, CodedModu
     }
     module.tensors = {&tensors.need("qweight", words, {module.in_features, module.out_features / 8}),
                       &tensors.need("scales", {}, {groups, module.out_features})};
+    module.scale_bytes = scale_bytes_of(*module.tensors[1]);
     // Programs that write zero points although the config says that there are none mean them.
     if (source.config.has_zeros || tensors.find("qzeros") != nullptr)
         module.tensors.push_back(&tensors.need("qzeros", words, {groups, module.out_features / 8}));
@@ -248,9 +263,10 @@ void find_packed(const CodedSource& source, const ModuleTensors& tensors, CodedM
     const std::int64_t groups = groups_of(module.in_features, source.config.group_size);
     module.tensors = {&tensors.need("weight_packed", words, {module.out_features, blocks_of(module.in_features, per_word)}),
                       &need_scales(source, tensors, module, "weight_scale")};
+    module.scale_bytes = scale_bytes_of(*module.tensors[1]);
     if (source.config.has_zeros)
         module.tensors.push_back(&tensors.need("weight_zero_point", words, {blocks_of(module.out_features, per_word), groups}));
-    if (tensors.find("weight_g_idx") != nullptr) module.tensors.push_back(&tensors.need("weight_g_idx", words, {module.in_features}));
+    add_order(tensors, "weight_g_idx", module);
     if (const Tensor* const shape = tensors.find("weight_shape"); shape != nullptr) module.tensors.push_back(shape);
 }
 
@@ -296,6 +312,7 @@ void find_bytes(const CodedSource& source, const ModuleTensors& tensors, CodedMo
     const char* const scales = fused != nullptr ? fused_scales_end : is_inverse ? "weight_scale_inv" : "weight_scale";
     module.tensors = {&tensors.need("weight", is_float ? floats8 : signed8, {module.out_features, module.in_features}),
                       &need_scales(source, tensors, module, scales)};
+    if (!source.config.rounds_inputs) module.scale_bytes = scale_bytes_of(*module.tensors[1]);
     // Scales for activations, which are not rounded.
     if (const Tensor* const inputs = tensors.find("input_scale"); inputs != nullptr) module.tensors.push_back(inputs);
 }
@@ -433,6 +450,7 @@ void find_mxfp4(const CodedSource& source, const ModuleTensors& tensors, CodedMo
     }
     module.tensors = {&tensors.need("weight_blocks", unsigned8, {module.out_features, groups, *source.config.group_size / 2}),
                       &tensors.need("weight_scales", unsigned8, {module.out_features, groups})};
+    module.scale_bytes = 2;
 }
 
 void read_mxfp4(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
@@ -511,9 +529,9 @@ std::unique_ptr<CodedWeight> read_codes(const CodedSource& source, const CodedMo
 std::size_t coded_bytes(const QuantizedConfig& config, const CodedModule& module) {
     const std::int64_t weights = module.out_features * module.in_features;
     const std::int64_t inputs_of_group = config.block ? config.block->inputs : config.group_size.value_or(module.in_features);
-    const std::int64_t scale_bytes = config.has_zeros ? sizeof(float) + sizeof(std::int8_t) : sizeof(float);
+    const std::int64_t group_bytes = module.scale_bytes + (config.has_zeros ? 1 : 0);
     return static_cast<std::size_t>(weights * config.bits / 8 +
-                                    module.out_features * ((module.in_features + inputs_of_group - 1) / inputs_of_group) * scale_bytes);
+                                    module.out_features * blocks_of(module.in_features, inputs_of_group) * group_bytes);
 }
 
 std::unique_ptr<CodedWeight> choose_rows(const kernels::CodedPart& from, std::int64_t in_features, std::span<const std::int64_t> rows) {

@@ -20,6 +20,7 @@ struct CodedModule {
     std::int64_t out_features = 0;
     std::int64_t in_features = 0;
     std::vector<const Tensor*> tensors;  // all that it is made of
+    std::int64_t scale_bytes = 4;        // of one in memory, at most
 };
 
 // Where a checkpoint's codes are looked up.

@@ -385,6 +385,12 @@ void refuse_gguf(const std::filesystem::path& folder) {
         found.string()));
 }
 
+// What to do where config.json cannot be read.
+const char* advice_without_config(const std::filesystem::path& folder) {
+    if (!std::filesystem::exists(folder / "adapter_config.json")) return "a model folder is one that transformers' save_pretrained wrote";
+    return "the folder holds an adapter: --model takes the model that it was trained on, --adapters the folder that this one is in";
+}
+
 // Why codes of this format are not read for this family; nullptr: they are.
 const char* codes_obstacle(const ModelConfig& config) {
     const bool is_mxfp4 = config.quantized && config.quantized->format == CodeFormat::mxfp4;
@@ -474,7 +480,7 @@ ModelConfig ModelConfig::load(const std::filesystem::path& folder, std::optional
     refuse_gguf(folder);
     const auto file = folder / "config.json";
     const auto config = read_text(file);
-    if (!config) throw std::runtime_error(config.error() + "; a model folder is one that transformers' save_pretrained wrote");
+    if (!config) throw std::runtime_error(config.error() + "; " + advice_without_config(folder));
     const auto generation = read_text_if_there(folder / "generation_config.json");
     if (!generation) throw std::runtime_error(generation.error());
     ModelConfig out = parse(*config, *generation, file.string());

@@ -374,6 +374,28 @@ bool has_hidden_layer(const ModelLayout& layout, const Checkpoint& checkpoint) {
 
 namespace {
 
+// Inputs become int8 for all modules that share them or for none, and have room for a scale after their elements.
+void check_rounded_inputs(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint,
+                          const std::set<std::string>& coded) {
+    constexpr std::int64_t inputs_least = 4;
+    const LinearModule* before = nullptr;
+    for (const LinearModule& linear : layout.linears) {
+        const bool is_coded = coded.contains(linear.path + ".weight");
+        const auto refuse = [&](const std::string& what) {
+            const Tensor* const weight = checkpoint.find(linear.path + ".weight", layout.prefix);
+            throw std::runtime_error(fmt::format("{}: the weight of {} {} ({}); use the full-precision checkpoint with --quantize int8",
+                                                 checkpoint.file_of(*weight), linear.path, what, config.quantized->name));
+        };
+        if (is_coded && linear.in_features < inputs_least)
+            refuse(fmt::format("has {} inputs, too few for inputs that become int8", linear.in_features));
+        if (before != nullptr && are_of_one_projection(*before, linear) && coded.contains(before->path + ".weight") != is_coded) {
+            refuse(fmt::format("is {}quantized and that of {} is {}, but they share inputs, which become int8 for both or for none",
+                               is_coded ? "" : "not ", before->path, is_coded ? "not" : "quantized"));
+        }
+        before = &linear;
+    }
+}
+
 // Finds the modules whose weight is in codes.
 void check_codes(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint, CheckedTensors& checked) {
     const CodedSource source{.config = *config.quantized, .checkpoint = checkpoint, .prefix = layout.prefix};
@@ -394,6 +416,7 @@ void check_codes(const ModelConfig& config, const ModelLayout& layout, const Che
         coded.insert(linear.path + ".weight");
         checked.coded.push_back(std::move(*module));
     }
+    if (config.quantized->rounds_inputs) check_rounded_inputs(config, layout, checkpoint, coded);
     std::erase_if(checked.used, [&](const LayoutTensor& tensor) { return coded.contains(tensor.name); });
 }
 

@@ -82,26 +82,40 @@ struct CodeRun {
     std::int32_t odd_group = 0;
 };
 
-// Inputs whose codes of 4 bits lie together where a panel has tables: see CodedPanels.
+// Inputs whose codes of 4 bits lie together, in words: see CodedPanels.
 inline constexpr std::int64_t coded_stretch = 8;
 
-// Panels of codes, as checkpoints store them, in one of two layouts.
+// How panels store scales. 16 bits only if all scales of a weight are exactly such numbers.
+enum class ScaleFormat : std::uint8_t { float32, float16, bfloat16 };
+constexpr std::int64_t bytes_of(ScaleFormat format) { return format == ScaleFormat::float32 ? 4 : 2; }
+
+// The order of a panel's codes; see CodedPanels.
+enum class CodeOrder : std::uint8_t { pairs, tables, exponents };
+
+// Panels of codes, as checkpoints store them, in one of three orders.
 //
-// By pairs: coded_pair_bytes() for each output of a panel, pair of inputs by pair; the last is padded. A vector of codes is two vectors
-// of numbers, low and high. For float32 inputs, low has the first input of each output and high the second. For pairs of bfloat16, low has
+// pairs: coded_pair_bytes() for each output of a panel, pair of inputs by pair; the last is padded. A vector of codes is two vectors of
+// numbers, low and high. For float32 inputs, low has the first input of each output and high the second. For pairs of bfloat16, low has
 // both inputs of the first half of the outputs, side by side, and high those of the second half, so that rounding both gives pairs. Codes
 // of 4 bits are halves of a byte. Integers have the lows of a vector before its highs; e4m3 has each high after its low.
 //
-// With tables, for codes of 4 bits, pairs of bfloat16 and groups of whole stretches: stretch by stretch, the last of which is padded, 4
-// bytes for each output. A group of an output has a table, the 16 numbers that its codes mean, and one lookup reads the tables of a quarter
-// of a vector's outputs. So a vector of codes consists of words of 4 bits times 4; word (output / 4) * 8 + input has, from the lowest bits
-// on, the codes of the outputs for lookups 0 to 3: output / 4 * 4 + lookup.
+// The others are for codes of 4 bits, pairs of bfloat16 and groups of whole stretches: stretch by stretch, the last of which is padded, 4
+// bytes for each output. A vector of codes consists of words of 4 bits times 4.
+//
+// tables: a group of an output has a table, the 16 numbers that its codes mean, and one lookup reads the tables of a quarter of a vector's
+// outputs. So word (output / 4) * 8 + input has, from the lowest bits on, the codes of the outputs for lookups 0 to 3:
+// output / 4 * 4 + lookup.
+//
+// exponents: scales are powers of two, stored as bfloat16, and the table's numbers are exactly bfloat16. A weight is the number with the
+// scale's exponent added to its own, which is normal if the number is not zero. Word output * 2 + input % 2 has, from the lowest bits on,
+// the codes of that output's input in each of the stretch's pairs. There are no zero points.
 struct CodedPanels {
     CodeKind kind = CodeKind::table;
-    bool has_tables = false;
+    CodeOrder order = CodeOrder::pairs;
+    ScaleFormat scale_format = ScaleFormat::float32;
     const float* table = nullptr;        // [16]
     const std::byte* codes = nullptr;    // of the first panel
-    const float* scales = nullptr;       // [panels][groups][width]
+    const std::byte* scales = nullptr;   // [panels][groups][width]
     const std::int8_t* zeros = nullptr;  // the same, or null
     const CodeRun* runs = nullptr;       // of all pairs of inputs
     std::int64_t run_count = 0;
@@ -118,23 +132,23 @@ struct CodePlace {
 };
 struct CodeLayout {
     CodeKind kind = CodeKind::table;
+    CodeOrder order = CodeOrder::pairs;
     bool pairs = false;  // of bfloat16
-    bool has_tables = false;
     std::int64_t width = 0;
     std::int64_t lanes = 0;  // of a vector
 
     constexpr std::int64_t panel_bytes(std::int64_t in_features) const {
-        if (has_tables) return (in_features + coded_stretch - 1) / coded_stretch * (coded_stretch / 2) * width;
-        return (in_features + 1) / 2 * coded_pair_bytes(kind) * width;
+        if (order == CodeOrder::pairs) return (in_features + 1) / 2 * coded_pair_bytes(kind) * width;
+        return (in_features + coded_stretch - 1) / coded_stretch * (coded_stretch / 2) * width;
     }
     constexpr CodePlace place_of(std::int64_t column, std::int64_t input) const {
-        const std::int64_t within = column % lanes;
-        if (has_tables) {
-            const std::int64_t vector = (input / coded_stretch * width + column - within) * (coded_stretch / 2);
-            const std::int64_t lookup = within % 4;
-            const std::int64_t word = within / 4 * coded_stretch + input % coded_stretch;
-            return {vector + word * 2 + lookup / 2, static_cast<int>(lookup % 2 * 4)};
+        switch (order) {
+            case CodeOrder::pairs: break;
+            case CodeOrder::tables:
+                return place_in_words(column, input, column % lanes / 4 * coded_stretch + input % coded_stretch, column % 4);
+            case CodeOrder::exponents: return place_in_words(column, input, column % lanes * 2 + input % 2, input % coded_stretch / 2);
         }
+        const std::int64_t within = column % lanes;
         const std::int64_t second = input % 2;
         const std::int64_t vector = (input / 2 * width + column - within) * coded_pair_bytes(kind);
         const std::int64_t half = lanes / 2;
@@ -146,6 +160,11 @@ struct CodeLayout {
             case CodeKind::e4m3: break;
         }
         return {vector + lane * 2 + high, 0};
+    }
+    // part: which 4 bits of the word.
+    constexpr CodePlace place_in_words(std::int64_t column, std::int64_t input, std::int64_t word, std::int64_t part) const {
+        const std::int64_t vector = (input / coded_stretch * width + column / lanes * lanes) * (coded_stretch / 2);
+        return {vector + word * 2 + part / 2, static_cast<int>(part % 2 * 4)};
     }
 };
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/checkpoint_weights.h"
 #include "kernels/cpu/quantize.h"
@@ -157,6 +159,73 @@ bool suits_tables(std::span<const CodeRun> runs, std::int64_t in_features) {
     });
 }
 
+// The scales of parts in codes, [out, groups].
+std::span<const float> scales_of(const WeightPart& part) {
+    return {part.coded->scales, static_cast<std::size_t>(part.out_features * part.coded->groups)};
+}
+
+bool all_scales(std::span<const WeightPart> parts, const auto& holds) {
+    return std::ranges::all_of(parts, [&](const WeightPart& part) { return std::ranges::all_of(scales_of(part), holds); });
+}
+
+// Scales of groups in any order stay float32: kernels read them for each pair of inputs, and widening would take as long as it saves.
+ScaleFormat scale_format_of(std::span<const WeightPart> parts, std::span<const CodeRun> runs) {
+    if (std::ssize(runs) > parts.front().coded->groups) return ScaleFormat::float32;
+    if (all_scales(parts, [](float scale) { return from_bfloat16(to_bfloat16(scale)) == scale; })) return ScaleFormat::bfloat16;
+    if (all_scales(parts, [](float scale) { return exact_float16(scale).has_value(); })) return ScaleFormat::float16;
+    return ScaleFormat::float32;
+}
+
+void store_scale(ScaleFormat format, float scale, std::byte* scales, std::size_t index) {
+    const auto store = [&](const auto& value) { std::memcpy(scales + index * sizeof value, &value, sizeof value); };
+    switch (format) {
+        case ScaleFormat::float32: return store(scale);
+        case ScaleFormat::bfloat16: return store(to_bfloat16(scale));
+        case ScaleFormat::float16: return store(*exact_float16(scale));
+    }
+}
+
+float load_scale(const Coding& coding, std::size_t index) {
+    const auto load = [&](auto value) {
+        std::memcpy(&value, coding.scales.data() + index * sizeof value, sizeof value);
+        return value;
+    };
+    switch (coding.scale_format) {
+        case ScaleFormat::float32: break;
+        case ScaleFormat::bfloat16: return from_bfloat16(load(Half{}));
+        case ScaleFormat::float16: return from_float16(load(Half{}));
+    }
+    return load(0.0F);
+}
+
+// Whether weights are numbers of the table with exponents added to theirs: see CodedPanels.
+bool suits_exponents(std::span<const WeightPart> parts) {
+    const CodedPart& first = *parts.front().coded;
+    if (first.zeros != nullptr) return false;
+    constexpr std::uint32_t exponent_bits = 0x7F80'0000;
+    const auto exponent = [](float x) { return static_cast<int>((std::bit_cast<std::uint32_t>(x) & exponent_bits) >> 23U); };
+    int low = 255;
+    int high = 0;
+    for (const float number : first.table) {
+        if ((std::bit_cast<std::uint32_t>(number) & 0xFFFFU) != 0) return false;
+        if (number == 0.0F) continue;
+        if (exponent(number) == 0) return false;
+        low = std::min(low, exponent(number));
+        high = std::max(high, exponent(number));
+    }
+    constexpr int bias = 127;
+    return all_scales(parts, [&](float scale) {
+        const int added = exponent(scale) - bias;
+        return scale > 0.0F && (std::bit_cast<std::uint32_t>(scale) & ~exponent_bits) == 0 && low + added > 0 && high + added < 255;
+    });
+}
+
+CodeOrder order_of(std::span<const WeightPart> parts, const Panels& panels, std::span<const CodeRun> runs) {
+    const bool reads_stretches = parts.front().coded->kind == CodeKind::table && panels.group == 2;
+    if (!reads_stretches || !suits_tables(runs, panels.in_features)) return CodeOrder::pairs;
+    return suits_exponents(parts) ? CodeOrder::exponents : CodeOrder::tables;
+}
+
 // Parts whose codes share panels. A zero point that is the same everywhere becomes part of what codes mean.
 void begin_codes(std::span<const WeightPart> parts, std::int64_t lanes, Panels& panels) {
     const CodedPart& first = *parts.front().coded;
@@ -169,9 +238,10 @@ void begin_codes(std::span<const WeightPart> parts, std::int64_t lanes, Panels& 
             coding.runs.push_back({.pairs = 0, .even_group = even, .odd_group = odd});
         ++coding.runs.back().pairs;
     }
-    coding.has_tables = coding.kind == CodeKind::table && panels.group == 2 && suits_tables(coding.runs, panels.in_features);
+    coding.order = order_of(parts, panels, coding.runs);
+    coding.scale_format = scale_format_of(parts, coding.runs);
     const auto places = static_cast<std::size_t>(panels.count() * panels.width * coding.groups);
-    coding.scales.resize(places);
+    coding.scales.resize(places * static_cast<std::size_t>(bytes_of(coding.scale_format)));
     if (first.zeros != nullptr) {
         const bool is_constant = std::ranges::all_of(parts, [&](const WeightPart& part) {
             const std::span zeros(part.coded->zeros, static_cast<std::size_t>(part.out_features * coding.groups));
@@ -204,7 +274,7 @@ void pack_coded_part(const WeightPart& part, Places places, float /*scale*/, Pan
         }
         for (std::int64_t group = 0; group < coding.groups; ++group) {
             const auto at = static_cast<std::size_t>((panel * coding.groups + group) * panels.width + column);
-            coding.scales[at] = from.scales[output * coding.groups + group];
+            store_scale(coding.scale_format, from.scales[output * coding.groups + group], coding.scales.data(), at);
             if (!coding.zeros.empty()) coding.zeros[at] = from.zeros[output * coding.groups + group];
         }
     }
@@ -222,7 +292,7 @@ void unpack_coded_row(const Panels& panels, std::int64_t place, float* to, bool 
         const auto at =
             static_cast<std::size_t>((panel * coding.groups + coding.group_of[static_cast<std::size_t>(i)]) * panels.width + column);
         const float zero = coding.zeros.empty() ? 0.0F : static_cast<float>(coding.zeros[at]);
-        return (meaning_of(coding.kind, coding.table, code) - zero) * coding.scales[at];
+        return (meaning_of(coding.kind, coding.table, code) - zero) * load_scale(coding, at);
     });
 }
 
@@ -301,8 +371,8 @@ bool share_codes(std::span<const WeightPart> parts) {
         const CodedPart* const own = part.coded;
         if (first == nullptr || own == nullptr) return false;
         // Kernels multiply scales of e4m3 by 2^120.
-        const std::span scales(own->scales, static_cast<std::size_t>(part.out_features * own->groups));
-        if (own->kind == CodeKind::e4m3 && !std::ranges::all_of(scales, [](float scale) { return std::abs(scale) < 0x1p7F; })) return false;
+        const auto can_scale = [](float scale) { return std::abs(scale) < 0x1p7F; };
+        if (own->kind == CodeKind::e4m3 && !std::ranges::all_of(scales_of(part), can_scale)) return false;
         return own->kind == first->kind && own->table == first->table && own->groups == first->groups &&
                (own->zeros == nullptr) == (first->zeros == nullptr) && own->rounds_inputs == first->rounds_inputs &&
                std::equal(own->group_of, own->group_of + part.in_features, first->group_of);
@@ -312,10 +382,11 @@ bool share_codes(std::span<const WeightPart> parts) {
 CodedPanels Panels::coded_from(std::int64_t index) const {
     const std::int64_t scales_before = index * coding->groups * width;
     return {.kind = coding->kind,
-            .has_tables = coding->has_tables,
+            .order = coding->order,
+            .scale_format = coding->scale_format,
             .table = coding->table.data(),
             .codes = panel(index),
-            .scales = coding->scales.data() + scales_before,
+            .scales = coding->scales.data() + scales_before * bytes_of(coding->scale_format),
             .zeros = coding->zeros.empty() ? nullptr : coding->zeros.data() + scales_before,
             .runs = coding->runs.data(),
             .run_count = std::ssize(coding->runs),
@@ -327,8 +398,8 @@ CodedPanels Panels::coded_from(std::int64_t index) const {
 std::size_t Panels::bytes() const {
     std::size_t bytes = memory.bytes() + (scales.size() + offsets.size()) * 4;
     if (coding) {
-        bytes += coding->scales.size() * sizeof(float) + coding->zeros.size() * sizeof(std::int8_t) +
-                 coding->group_of.size() * sizeof(std::int32_t) + coding->runs.size() * sizeof(CodeRun);
+        bytes += coding->scales.size() + coding->zeros.size() * sizeof(std::int8_t) + coding->group_of.size() * sizeof(std::int32_t) +
+                 coding->runs.size() * sizeof(CodeRun);
     }
     return bytes;
 }

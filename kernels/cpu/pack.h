@@ -31,10 +31,11 @@ struct PanelShape {
 struct Coding {
     CodeKind kind = CodeKind::table;
     std::int64_t lanes = 0;  // of the kernels' vectors
-    bool has_tables = false;
+    CodeOrder order = CodeOrder::pairs;
+    ScaleFormat scale_format = ScaleFormat::float32;
     std::array<float, 16> table{};
     std::int64_t groups = 0;
-    std::vector<float> scales;
+    std::vector<std::byte> scales;       // in scale_format
     std::vector<std::int8_t> zeros;      // empty: there are none
     std::vector<std::int32_t> group_of;  // [in_features]
     std::vector<CodeRun> runs;
@@ -90,7 +91,7 @@ struct Panels {
     }
     // codes: where a panel has them.
     CodeLayout code_layout() const {
-        return {.kind = coding->kind, .pairs = group == 2, .has_tables = coding->has_tables, .width = width, .lanes = coding->lanes};
+        return {.kind = coding->kind, .order = coding->order, .pairs = group == 2, .width = width, .lanes = coding->lanes};
     }
     // codes: as task of the kernels, from a panel on.
     CodedPanels coded_from(std::int64_t panel) const;

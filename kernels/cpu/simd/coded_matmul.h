@@ -4,11 +4,34 @@
 // An output is the same chain of multiply-adds as in matmul.h and dot_matmul.h, so results do not depend on which of the two ways is taken.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd/matmul_output.h"
 #include "kernels/cpu/simd/simd.h"
 
 namespace lorry::kernels::cpu {
+
+// The scales of a vector's outputs. index: of the first, in panels.scales.
+template <class Isa>
+[[gnu::always_inline]] inline typename Simd<Isa>::Floats scales_at(const CodedPanels& panels, std::int64_t index) {
+    using V = Simd<Isa>;
+    switch (panels.scale_format) {
+        case ScaleFormat::float32: return V::load(reinterpret_cast<const float*>(panels.scales) + index);
+        case ScaleFormat::bfloat16: return V::load(reinterpret_cast<const Bf16*>(panels.scales) + index);
+        case ScaleFormat::float16: break;
+    }
+    const std::byte* const from = panels.scales + index * 2;
+    if constexpr (requires { Isa::load_float16(from); }) {
+        return Isa::load_float16(from);
+    } else {
+        // The bits at their places in a float32, whose exponent is 112 higher.
+        typename Vectors<Isa::lanes>::Words halves;
+        __builtin_memcpy(&halves, from, sizeof halves);
+        const typename V::Ints bits = __builtin_convertvector(halves, typename V::Ints) << 13 & static_cast<std::int32_t>(0x8FFF'FFFF);
+        return __builtin_bit_cast(typename V::Floats, bits) * 0x1p112F;
+    }
+}
 
 // What codes of one kind mean, in lanes.
 template <class Isa, CodeKind kind>
@@ -110,7 +133,7 @@ struct FloatInputs {
     using Floats = typename V::Floats;
     static constexpr int vectors = 2;
     static constexpr std::int64_t element_bytes = 4;
-    static constexpr bool reads_tables = false;
+    static constexpr bool reads_stretches = false;
     // From what the first and the second inputs of a vector's outputs have to what low and high have.
     [[gnu::always_inline]] static inline void arrange(Floats&, Floats&) {}
     struct Weights {
@@ -144,7 +167,7 @@ struct PairInputs {
     using Floats = typename V::Floats;
     static constexpr int vectors = count;
     static constexpr std::int64_t element_bytes = 2;
-    static constexpr bool reads_tables = true;
+    static constexpr bool reads_stretches = true;
     [[gnu::always_inline]] static inline void arrange(Floats& first, Floats& second) {
         typename V::Ints low;
         for (int i = 0; i < Isa::lanes; ++i) low[i] = i / 2 + i % 2 * Isa::lanes;
@@ -197,14 +220,24 @@ struct CodeTables {
     static constexpr int lookups = 4;
     static constexpr int pairs = static_cast<int>(coded_stretch / 2);
 
-    // scales, zeros: of the vector's outputs.
+    // Of the vector's outputs, for one group.
     template <bool has_zeros>
-    [[gnu::always_inline]] inline void make(Floats table, const float* scales, const std::int8_t* zeros) {
-        float zero[extent(Isa::lanes)];
-        if constexpr (has_zeros) {
-            const auto integers = CodeMeaning<Isa, CodeKind::integer>::sign_extended(reinterpret_cast<const std::byte*>(zeros));
-            V::store(zero, __builtin_convertvector(integers, Floats));
+    struct Scales {
+        float scale[extent(Isa::lanes)];
+        float zero[extent(has_zeros ? Isa::lanes : 1)];
+        // index: of the first output, in the panels' scales and zeros.
+        [[gnu::always_inline]] inline void read(const CodedPanels& panels, std::int64_t index) {
+            V::store(scale, scales_at<Isa>(panels, index));
+            if constexpr (has_zeros) {
+                const auto* const zeros = reinterpret_cast<const std::byte*>(panels.zeros + index);
+                V::store(zero, __builtin_convertvector(CodeMeaning<Isa, CodeKind::integer>::sign_extended(zeros), Floats));
+            }
         }
+    };
+
+    template <bool has_zeros>
+    [[gnu::always_inline]] inline void make(const CodedPanels& panels, const Scales<has_zeros>& scales) {
+        const Floats table = V::load(panels.table);
 #pragma GCC unroll 4
         for (int lookup = 0; lookup < lookups; ++lookup) {
 #pragma GCC unroll 2
@@ -214,8 +247,8 @@ struct CodeTables {
                 for (int i = 0; i < 2; ++i) {
                     const int output = (half * 2 + i) * lookups + lookup;
                     of_output[i] = table;
-                    if constexpr (has_zeros) of_output[i] -= V::all(zero[output]);
-                    of_output[i] *= V::all(scales[output]);
+                    if constexpr (has_zeros) of_output[i] -= V::all(scales.zero[output]);
+                    of_output[i] *= V::all(scales.scale[output]);
                 }
                 tables_[lookup][half] = __builtin_bit_cast(Words, Inputs::weights(of_output[0], of_output[1]));
             }
@@ -272,6 +305,65 @@ private:
     Words tables_[extent(lookups)][2];  // [lookup]: those of outputs lookup and 4 + lookup; 8 + lookup and 12 + lookup
 };
 
+// The same for CodeOrder::exponents.
+template <class Inputs>
+struct CodeExponents {
+    using Isa = typename Inputs::Isa;
+    using V = Simd<Isa>;
+    using Weights = typename Inputs::Weights;
+    using Words = typename Vectors<Isa::lanes * 2>::Halves;
+    static constexpr int pairs = static_cast<int>(coded_stretch / 2);
+    static_assert(Isa::lanes == 16, "a vector of words has the numbers of all codes twice, so that a lookup need not clear the fifth bit");
+
+    template <bool>
+    struct Scales {
+        Words added;  // to numbers other than zero
+        [[gnu::always_inline]] inline void read(const CodedPanels& panels, std::int64_t index) {
+            constexpr Bf16 one = 127U << 7U;
+            typename V::Halves scales;
+            __builtin_memcpy(&scales, panels.scales + index * 2, sizeof scales);
+            const auto lower = __builtin_convertvector(scales, typename V::Bits);
+            added = __builtin_bit_cast(Words, lower | lower << 16) - one;
+        }
+    };
+
+    [[gnu::always_inline]] inline void make(const CodedPanels& panels, const Scales<false>& scales) {
+        const typename V::Halves numbers = V::narrowed(V::load(panels.table));  // exact
+        const typename V::Halves twice[2] = {numbers, numbers};
+        numbers_ = __builtin_bit_cast(Words, twice);
+        added_ = scales.added;
+    }
+
+    [[gnu::always_inline]] inline void weights(const std::byte* from, Weights (&out)[extent(pairs)]) const {
+        Words codes;
+        __builtin_memcpy(&codes, from, sizeof codes);
+#pragma GCC unroll 4
+        for (int pair = 0; pair < pairs; ++pair) {
+            const Words numbers = looked_up(numbers_, codes >> (pair * 4));
+            out[pair] = __builtin_bit_cast(Weights, added_unless_zero(numbers, added_));
+        }
+    }
+
+private:
+    [[gnu::always_inline]] static inline Words looked_up(Words table, Words index) {
+        if constexpr (requires { Isa::looked_up(table, index); }) {
+            return Isa::looked_up(table, index);
+        } else {
+            return __builtin_shuffle(table, index);
+        }
+    }
+    [[gnu::always_inline]] static inline Words added_unless_zero(Words numbers, Words added) {
+        if constexpr (requires { Isa::added_where(numbers, added, 0x7FFF); }) {
+            return Isa::added_where(numbers, added, 0x7FFF);
+        } else {
+            return (numbers & 0x7FFF) != 0 ? numbers + added : numbers;
+        }
+    }
+
+    Words numbers_;
+    Words added_;
+};
+
 template <class Inputs>
 struct CodedMatmul {
     using Isa = typename Inputs::Isa;
@@ -296,8 +388,8 @@ struct CodedMatmul {
             const std::int64_t odd = (panel * panels.groups + run.odd_group) * width;
             const auto* const zeros = reinterpret_cast<const std::byte*>(panels.zeros);
             for (int i = 0; i < vectors; ++i) {
-                out.scale.low[i] = V::load(panels.scales + even + i * lanes);
-                out.scale.high[i] = V::load(panels.scales + odd + i * lanes);
+                out.scale.low[i] = scales_at<Isa>(panels, even + i * lanes);
+                out.scale.high[i] = scales_at<Isa>(panels, odd + i * lanes);
                 Inputs::arrange(out.scale.low[i], out.scale.high[i]);
                 out.scale.low[i] *= CodeMeaning<Isa, kind>::unit;
                 out.scale.high[i] *= CodeMeaning<Isa, kind>::unit;
@@ -347,23 +439,26 @@ struct CodedMatmul {
         }
     }
 
-    // The same for panels with tables.
-    template <bool has_zeros, class Take>
-    [[gnu::always_inline]] static inline void each_looked_up(const CodedPanels& panels, std::int64_t panel, const Take& take) {
-        using Tables = CodeTables<Inputs>;
+    // The same for panels in stretches. Tables: CodeTables or CodeExponents.
+    template <class Tables, bool has_zeros, class Take>
+    [[gnu::always_inline]] static inline void each_of_stretches(const CodedPanels& panels, std::int64_t panel, const Take& take) {
         constexpr int pairs = Tables::pairs;
-        const Floats table = V::load(panels.table);
         const std::byte* codes = panels.codes + panel * panels.panel_bytes;
         const std::int64_t whole = panels.in_features / 2;
         std::int64_t pair = 0;
-        for (std::int64_t run = 0; run < panels.run_count; ++run) {
+        // Scales are read a group ahead: a processor stalls if it stores a vector and soon loads parts of it.
+        typename Tables::template Scales<has_zeros> scales[2][extent(vectors)];
+        const auto read = [&](std::int64_t run) __attribute__((always_inline)) {
             const std::int64_t first = (panel * panels.groups + panels.runs[run].even_group) * width;
+#pragma GCC unroll 4
+            for (int i = 0; i < vectors; ++i) scales[run % 2][i].read(panels, first + i * lanes);
+        };
+        read(0);
+        for (std::int64_t run = 0; run < panels.run_count; ++run) {
             Tables tables[extent(vectors)];
 #pragma GCC unroll 4
-            for (int i = 0; i < vectors; ++i) {
-                const std::int64_t output = first + i * lanes;
-                tables[i].template make<has_zeros>(table, panels.scales + output, has_zeros ? panels.zeros + output : nullptr);
-            }
+            for (int i = 0; i < vectors; ++i) tables[i].make(panels, scales[run % 2][i]);
+            if (run + 1 < panels.run_count) read(run + 1);
             const std::int64_t end = pair + panels.runs[run].pairs;
             typename Inputs::Weights weights[extent(pairs)];
             for (; pair + pairs <= end && pair + pairs <= whole; pair += pairs) {
@@ -387,19 +482,20 @@ struct CodedMatmul {
         }
     }
 
-    template <CodeKind kind, bool has_zeros, bool has_tables, class Take>
+    template <CodeKind kind, bool has_zeros, CodeOrder order, class Take>
     [[gnu::always_inline]] static inline void each_weights(const CodedPanels& panels, std::int64_t panel, const Take& take) {
-        if constexpr (has_tables) {
-            each_looked_up<has_zeros>(panels, panel, take);
-        } else {
+        if constexpr (order == CodeOrder::pairs) {
             each_pair<kind, has_zeros>(panels, panel, take);
+        } else {
+            using Tables = std::conditional_t<order == CodeOrder::tables, CodeTables<Inputs>, CodeExponents<Inputs>>;
+            each_of_stretches<Tables, has_zeros>(panels, panel, take);
         }
     }
 
-    template <CodeKind kind, bool has_zeros, bool has_tables>
+    template <CodeKind kind, bool has_zeros, CodeOrder order>
     static void decode_as(const CodedPanels& panels, std::byte* to) {
         constexpr std::int64_t pair_bytes = width * 2 * Inputs::element_bytes;
-        each_weights<kind, has_zeros, has_tables>(
+        each_weights<kind, has_zeros, order>(
             panels, 0, [&](std::int64_t pair, bool, int vector, const auto& weights) __attribute__((always_inline)) {
                 Inputs::store(to + pair * pair_bytes, vector, weights);
             });
@@ -413,7 +509,7 @@ struct CodedMatmul {
         }
     }
 
-    template <CodeKind kind, bool has_zeros, bool has_tables, int rows>
+    template <CodeKind kind, bool has_zeros, CodeOrder order, int rows>
     [[gnu::noinline]] static void tile(const CodedTask& of_all, std::int64_t panel_begin, std::int64_t panel_end) {
         const CodedTask task = of_all;
         for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
@@ -423,7 +519,7 @@ struct CodedMatmul {
 #pragma GCC unroll 4
                 for (int i = 0; i < vectors; ++i) sums[r][i] = Floats{};
             }
-            each_weights<kind, has_zeros, has_tables>(
+            each_weights<kind, has_zeros, order>(
                 task.panels,
                 panel, [&](std::int64_t pair, bool has_second, int vector, const auto& weights) __attribute__((always_inline)) {
                     const std::byte* const in = task.in + pair * 2 * Inputs::element_bytes;
@@ -438,42 +534,44 @@ struct CodedMatmul {
         }
     }
 
-    template <CodeKind kind, bool has_zeros, bool has_tables, int rows>
+    template <CodeKind kind, bool has_zeros, CodeOrder order, int rows>
     static void tile_of(const CodedTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
         if (task.rows == rows) {
-            tile<kind, has_zeros, has_tables, rows>(task, panel_begin, panel_end);
+            tile<kind, has_zeros, order, rows>(task, panel_begin, panel_end);
         } else if constexpr (rows > 1) {
-            tile_of<kind, has_zeros, has_tables, rows - 1>(task, panel_begin, panel_end);
+            tile_of<kind, has_zeros, order, rows - 1>(task, panel_begin, panel_end);
         }
     }
 
-    // Calls with<kind, has_zeros, has_tables>() for what the panels have.
+    // Calls with<kind, has_zeros, order>() for what the panels have.
     template <class With>
     static void choose(const CodedPanels& panels, const With& with) {
         switch (panels.kind) {
             case CodeKind::table:
-                if constexpr (Inputs::reads_tables) {
-                    if (panels.has_tables) return choose_zeros<CodeKind::table, true>(panels, with);
+                if constexpr (Inputs::reads_stretches) {
+                    if (panels.order == CodeOrder::exponents)
+                        return with.template operator()<CodeKind::table, false, CodeOrder::exponents>();
+                    if (panels.order == CodeOrder::tables) return choose_zeros<CodeKind::table, CodeOrder::tables>(panels, with);
                 }
-                return choose_zeros<CodeKind::table, false>(panels, with);
-            case CodeKind::integer: return choose_zeros<CodeKind::integer, false>(panels, with);
-            case CodeKind::e4m3: return with.template operator()<CodeKind::e4m3, false, false>();
+                return choose_zeros<CodeKind::table, CodeOrder::pairs>(panels, with);
+            case CodeKind::integer: return choose_zeros<CodeKind::integer, CodeOrder::pairs>(panels, with);
+            case CodeKind::e4m3: return with.template operator()<CodeKind::e4m3, false, CodeOrder::pairs>();
         }
     }
-    template <CodeKind kind, bool has_tables, class With>
+    template <CodeKind kind, CodeOrder order, class With>
     static void choose_zeros(const CodedPanels& panels, const With& with) {
-        if (panels.zeros != nullptr) return with.template operator()<kind, true, has_tables>();
-        with.template operator()<kind, false, has_tables>();
+        if (panels.zeros != nullptr) return with.template operator()<kind, true, order>();
+        with.template operator()<kind, false, order>();
     }
 
     static void matmul(const CodedTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
-        choose(task.panels, [&]<CodeKind kind, bool has_zeros, bool has_tables>() {
-            tile_of<kind, has_zeros, has_tables, static_cast<int>(coded_rows_max)>(task, panel_begin, panel_end);
+        choose(task.panels, [&]<CodeKind kind, bool has_zeros, CodeOrder order>() {
+            tile_of<kind, has_zeros, order, static_cast<int>(coded_rows_max)>(task, panel_begin, panel_end);
         });
     }
 
     static void decode(const CodedPanels& panels, std::byte* to) {
-        choose(panels, [&]<CodeKind kind, bool has_zeros, bool has_tables>() { decode_as<kind, has_zeros, has_tables>(panels, to); });
+        choose(panels, [&]<CodeKind kind, bool has_zeros, CodeOrder order>() { decode_as<kind, has_zeros, order>(panels, to); });
     }
 };
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "consumer/batches/batch_run.h"
 #include "consumer/batches/folder_store.h"
 #include "tests/support/labels.h"
+#include "tests/support/peak_memory.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::consumer {
@@ -25,20 +25,6 @@ const tests::Labelled large{"LargeBatch.*", {tests::Label::slow}};
 constexpr std::int64_t line_count = 50'000;
 constexpr std::size_t line_bytes = 4'000;
 constexpr const char* input_name = "file-00000000000000000000000000000001";
-
-// In KiB, the most that this process had in memory since begin_peak().
-std::int64_t peak() {
-    std::ifstream status("/proc/self/status");
-    for (std::string word; status >> word;) {
-        if (word != "VmHWM:") continue;
-        std::int64_t kib = 0;
-        status >> kib;
-        return kib;
-    }
-    ADD_FAILURE() << "/proc/self/status has no VmHWM";
-    return 0;
-}
-void begin_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 // Keeps which lines wait for a result, and what a record and a write take.
 class CountingLog final : public BatchLog {
@@ -85,8 +71,8 @@ TEST(LargeBatch, TakesLittleMemoryAndShortSteps) {
                 .endpoint = schema::Endpoint::completions,
                 .created = 1'000,
                 .expires = 100'000};
-    begin_peak();
-    const std::int64_t before = peak();
+    tests::begin_peak_memory();
+    const std::int64_t before = tests::peak_memory();
     SteadyTime::duration longest{};
     const auto run_until = [&](BatchState state) {
         BatchRun run(log.last, store, log, {.base_name = "tiny"});
@@ -107,7 +93,7 @@ TEST(LargeBatch, TakesLittleMemoryAndShortSteps) {
     run_until(BatchState::finalizing);
     // Another owner counts all results, and writes them.
     run_until(BatchState::completed);
-    const std::int64_t taken = (peak() - before) / 1024;
+    const std::int64_t taken = (tests::peak_memory() - before) / 1024;
     EXPECT_EQ(log.last.succeeded, line_count);
     ASSERT_EQ(log.files.size(), 1U);
     EXPECT_GE(log.files[0].bytes, line_count * std::int64_t{line_bytes - 10});

@@ -191,5 +191,14 @@ TEST(FamilyConfig, GgufFilesAreRefusedByNameWithWhatToUse) {
     EXPECT_EQ(ModelConfig::load(folder.path()).layers, 34) << "the files beside it are not read";
 }
 
+// Pins: the error said only that there is no config.json.
+TEST(FamilyConfig, AnAdapterInPlaceOfAModelIsNamed) {
+    const tests::TempFolder folder;
+    const auto error = [&] { return tests::thrown_by([&] { ModelConfig::load(folder.path()); }); };
+    EXPECT_THAT(error(), testing::HasSubstr("save_pretrained wrote"));
+    tests::write_text(folder / "adapter_config.json", "{}");
+    EXPECT_THAT(error(), testing::AllOf(testing::HasSubstr("config.json"), testing::HasSubstr("the folder holds an adapter: --model")));
+}
+
 }  // namespace
 }  // namespace lorry

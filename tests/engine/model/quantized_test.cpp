@@ -215,6 +215,30 @@ TEST(Quantized, ScalesOfTheKvCacheAreRefusedByName) {
     }
 }
 
+// Pins: activations stayed as they were, without a word, where only some of the modules that share them are quantized.
+TEST(Quantized, ModulesThatShareRoundedInputsAreQuantizedTogether) {
+    const auto error_with_numbers_for = [](const std::string& module, const char* shape) {
+        const tests::TempFolder folder;
+        std::filesystem::copy(quantized_folder("compressed-w8a8"), folder.path());
+        std::string tensors = tests::read_whole(folder / "tensors.json");
+        const std::string name = fmt::format(R"({{"name":"model.layers.0.{}.weight","shape":{},)", module, shape);
+        const std::string codes = name + R"("dtype":"I8","bits":true})";
+        const std::size_t place = tensors.find(codes);
+        CHECK(place != std::string::npos, "the module is quantized");
+        tests::write_text(folder / "tensors.json", tensors.replace(place, codes.size(), name + R"("offset":0,"scale":0.1})"));
+        const tests::SeededFolder weights(folder.path(), "model.safetensors");
+        return error_of(weights.path());
+    };
+    EXPECT_THAT(
+        error_with_numbers_for("self_attn.k_proj", "[24,48]"),
+        testing::AllOf(testing::HasSubstr("model.safetensors: the weight of model.layers.0.self_attn.k_proj is not quantized"),
+                       testing::HasSubstr("that of model.layers.0.self_attn.q_proj is quantized"), testing::HasSubstr("--quantize int8")));
+    EXPECT_THAT(
+        error_with_numbers_for("mlp.gate_proj", "[80,48]"),
+        testing::HasSubstr("the weight of model.layers.0.mlp.up_proj is quantized and that of model.layers.0.mlp.gate_proj is not"));
+    EXPECT_EQ(error_with_numbers_for("self_attn.o_proj", "[48,48]"), "accepted") << "it shares its inputs with no other module";
+}
+
 // Joins tensors of all experts as transformers 5 has them in memory: those of gate and up one after the other.
 void fuse_experts(const std::filesystem::path& file, std::int64_t layers, std::int64_t experts) {
     const std::string bytes = tests::read_whole(file);

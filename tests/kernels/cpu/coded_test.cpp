@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -18,12 +20,32 @@ namespace lorry::kernels::testing {
 
 namespace {
 
+// What numbers scales are. powers: of two, which the numbers of MXFP4 have; small_powers: with these, numbers are too small for a bfloat16.
+enum class DrawnScales : std::uint8_t { float32, float16, bfloat16, powers, small_powers };
+
 struct CodedShape {
     CodeKind kind;
     bool has_zeros;
     std::int64_t out_features, in_features, group;
     bool in_order = true;  // of the groups of inputs
+    DrawnScales scales = DrawnScales::float32;
 };
+
+float drawn_scale(const CodedShape& shape, int number) {
+    const float scale = static_cast<float>(number) * (shape.kind == CodeKind::table ? 1e-4F : 1e-6F);
+    const auto without = [&](std::uint32_t bits) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scale) & ~bits); };
+    switch (shape.scales) {
+        case DrawnScales::float32: break;
+        case DrawnScales::float16: return std::max(without(0x1FFF), 0x1p-14F);
+        case DrawnScales::bfloat16: return without(0xFFFF);
+        case DrawnScales::powers: return std::ldexp(1.0F, number % 12 - 9);
+        case DrawnScales::small_powers: return std::ldexp(1.0F, number % 12 - 135);
+    }
+    return scale;
+}
+
+constexpr std::array<float, 16> e2m1 = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                                        -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
 // A weight drawn from a seed, as codes and as the numbers that they mean.
 struct Drawn {
@@ -32,13 +54,14 @@ struct Drawn {
         const auto number = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
         part.kind = shape.kind;
         for (std::size_t i = 0; i < part.table.size(); ++i) part.table[i] = static_cast<float>(i) * 0.37F - 2.0F;
+        if (shape.scales >= DrawnScales::powers) part.table = e2m1;
         part.groups = (in_features + shape.group - 1) / shape.group;
         for (std::int64_t i = 0; i < out_features * in_features; ++i) {
             const int code = number(0, shape.kind == CodeKind::table ? 15 : 255);
             codes.push_back(static_cast<std::uint8_t>(shape.kind == CodeKind::e4m3 && (code & 0x7F) == 0x7F ? 0 : code));
         }
         for (std::int64_t i = 0; i < out_features * part.groups; ++i) {
-            scales.push_back(static_cast<float>(number(1, 1000)) * (shape.kind == CodeKind::table ? 1e-4F : 1e-6F));
+            scales.push_back(drawn_scale(shape, number(1, 1000)));
             zeros.push_back(static_cast<std::int8_t>(number(-9, 15)));
         }
         for (std::int64_t i = 0; i < in_features; ++i)
@@ -115,7 +138,8 @@ std::vector<float> product(Backend& backend, const PackedWeight& weight, const M
 class CodedWeights : public ::testing::TestWithParam<Device> {};
 
 // Pins: few rows decode in registers, many rows decode panels; both, and the fusion of gate and up, give the bits of decoded weights. Codes
-// of 4 bits have tables if their groups are long, whole or cut by the weight's end, and not if groups are short or in any order.
+// of 4 bits have tables if their groups are long, whole or cut by the weight's end, and not if groups are short or in any order; scales of
+// 16 bits are widened, and those that are powers of two become exponents.
 TEST_P(CodedWeights, MultiplyAsTheWeightsThatTheyDecodeTo) {
     const auto backend = GetParam().make();
     if (backend == nullptr) GTEST_SKIP() << GetParam().lacks();
@@ -123,11 +147,20 @@ TEST_P(CodedWeights, MultiplyAsTheWeightsThatTheyDecodeTo) {
     Device of_float32 = GetParam();
     of_float32.weights = Format::float32;
     const auto exact = of_float32.make();
-    for (const CodedShape& shape : {CodedShape{CodeKind::table, false, 70, 48, 16}, CodedShape{CodeKind::table, true, 96, 65, 32},
-                                    CodedShape{CodeKind::table, false, 70, 128, 64}, CodedShape{CodeKind::table, true, 50, 75, 40},
-                                    CodedShape{CodeKind::table, false, 33, 136, 128}, CodedShape{CodeKind::table, true, 50, 64, 8, false},
-                                    CodedShape{CodeKind::integer, false, 48, 33, 33}, CodedShape{CodeKind::integer, true, 64, 40, 5},
-                                    CodedShape{CodeKind::e4m3, false, 34, 70, 64}}) {
+    for (const CodedShape& shape :
+         {CodedShape{CodeKind::table, false, 70, 48, 16}, CodedShape{CodeKind::table, true, 96, 65, 32},
+          CodedShape{CodeKind::table, false, 70, 128, 64}, CodedShape{CodeKind::table, true, 50, 75, 40},
+          CodedShape{CodeKind::table, false, 33, 136, 128}, CodedShape{CodeKind::table, true, 50, 64, 8, false},
+          CodedShape{CodeKind::integer, false, 48, 33, 33}, CodedShape{CodeKind::integer, true, 64, 40, 5},
+          CodedShape{CodeKind::e4m3, false, 34, 70, 64}, CodedShape{CodeKind::table, false, 70, 128, 32, true, DrawnScales::float16},
+          CodedShape{CodeKind::table, true, 50, 96, 40, true, DrawnScales::float16},
+          CodedShape{CodeKind::table, true, 50, 64, 8, false, DrawnScales::float16},
+          CodedShape{CodeKind::table, true, 34, 75, 64, true, DrawnScales::bfloat16},
+          CodedShape{CodeKind::integer, true, 33, 40, 20, true, DrawnScales::float16},
+          CodedShape{CodeKind::e4m3, false, 34, 70, 32, true, DrawnScales::bfloat16},
+          CodedShape{CodeKind::table, false, 70, 136, 32, true, DrawnScales::powers},
+          CodedShape{CodeKind::table, false, 50, 75, 40, true, DrawnScales::powers},
+          CodedShape{CodeKind::table, false, 50, 96, 32, true, DrawnScales::small_powers}}) {
         for (const bool gated : {false, true}) {
             const Drawn first(shape, 5);
             const Drawn second(shape, 6);
@@ -219,6 +252,36 @@ TEST(CodedParts, WithDifferentMeaningsAreStoredAsNumbers) {
     EXPECT_EQ(coded->bytes(), plain->bytes());
     const Inputs in(*backend, 4, 32, Format::float32);
     EXPECT_EQ(product(*backend, *coded, in.matrix, false), product(*backend, *plain, in.matrix, false));
+}
+
+// Pins: a scale took twice the bytes that it has in the file.
+TEST(CodedParts, KeepScalesInSixteenBitsIfTheyAreExact) {
+    const auto backend = make_cpu_backend({.threads = 1, .isa = CpuIsa::scalar, .storage = {.weights = Format::float32}});
+    const auto bytes_with = [&](float scale) {
+        Drawn drawn({CodeKind::table, false, 32, 64, 16}, 1);
+        drawn.scales[70] = scale;
+        const std::vector codes = {drawn.as_codes()};
+        return backend->pack_weight(codes, WeightRole::projection)->bytes();
+    };
+    Drawn of_two({CodeKind::table, false, 32, 64, 16, true, DrawnScales::powers}, 1);
+    const std::vector codes = {of_two.as_codes()};
+    const std::size_t narrow = backend->pack_weight(codes, WeightRole::projection)->bytes();
+    EXPECT_EQ(bytes_with(1.0F), narrow + sizeof(Half) * 32 * 4) << "the other scales are float32";
+}
+
+// Pins: each finite number of binary16 is found again, and no other number becomes one.
+TEST(CodedParts, NumbersOfFloat16AreExactOnes) {
+    for (std::uint32_t bits = 0; bits < 0x1'0000; ++bits) {
+        const auto half = static_cast<Half>(bits);
+        const float number = from_float16(half);
+        if (!std::isfinite(number)) {
+            EXPECT_EQ(exact_float16(number), std::nullopt) << bits;
+            continue;
+        }
+        ASSERT_EQ(exact_float16(number), half) << bits;
+        ASSERT_EQ(exact_float16(std::nextafter(number, 1e9F)), std::nullopt) << bits;
+    }
+    for (const float number : {65536.0F, 65520.0F, 0x1p-25F, 3e38F, 1.0F / 3.0F}) EXPECT_EQ(exact_float16(number), std::nullopt) << number;
 }
 
 // Pins: kernels that multiply scales of e4m3 by 2^120 do not get scales that this makes infinite.

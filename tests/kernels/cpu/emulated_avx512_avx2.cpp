@@ -77,6 +77,10 @@ struct EmulatedBf16 : Emulated {
         for (int i = 0; i < Emulated::lanes * 2; ++i) index[i] = tables[index[i] / 32 % 2][index[i] % 32];
         return index;
     }
+    [[gnu::noinline]] static Words looked_up(const Words& table, Words index) {
+        for (int i = 0; i < Emulated::lanes * 2; ++i) index[i] = table[index[i] % 32];
+        return index;
+    }
     struct Pairs {
         std::uint32_t lanes[extent(Emulated::lanes)];
     };

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "ops/command.h"
 #include "ops/engine_setup.h"
 #include "ops/weight_memory.h"
@@ -120,16 +122,42 @@ private:
     tests::GoldenFolder weights_;
 };
 
+// What does not depend on the machine, as docs/models.md shows it.
+std::string lines_of_folder(const std::string& name) {
+    const GoldenWithTokenizer golden(name);
+    std::istringstream lines(show(check_model(golden.settings)));
+    std::string text = fmt::format("    $ lorry check-model --model {}\n", std::filesystem::path(name).filename().string());
+    bool is_shown = false;
+    for (std::string line; std::getline(lines, line);) {
+        is_shown = is_shown || line.starts_with("family");
+        if (!is_shown) continue;
+        text += "    " + line + "\n";
+        if (line.starts_with("stored as")) return text;
+    }
+    ADD_FAILURE() << name << ": check-model does not say how weights are stored";
+    return text;
+}
+
+TEST(ModelReport, OfTenFoldersIsWhatTheDocumentShows) {
+    const std::string document = tests::read_whole(std::filesystem::path(LORRY_SOURCE_DIR) / "docs" / "models.md");
+    for (const char* name :
+         {"checkpoints/gemma2", "checkpoints/gemma3-nested", "checkpoints/phi3-longrope", "checkpoints/smollm3", "checkpoints/olmo2",
+          "checkpoints/gpt-neox", "checkpoints/cohere2", "checkpoints/qwen2-moe", "quantized/gptq-fused", "quantized/experts-mxfp4"}) {
+        const std::string text = lines_of_folder(name);
+        EXPECT_TRUE(document.find(text) != std::string::npos) << "docs/models.md has drifted; it must have\n" << text;
+    }
+}
+
 // Pins: the JSON said "storage": "bfloat16" of codes, and nothing of their format.
 TEST(ModelReport, SaysInWhichFormatCodesAreAndWhatTheyTake) {
     const GoldenWithTokenizer golden("quantized/gptq");
     const ModelCheck check = check_model(golden.settings);
     EXPECT_TRUE(check.problems.empty());
-    // 14 modules: 36,864 weights of half a byte, and for each output of each group of 16 inputs a scale and a zero point.
+    // 14 modules: 36,864 weights of half a byte, and for each output of each group of 16 inputs a scale of 2 bytes and a zero point.
     EXPECT_EQ(check.model.coded_parameters, 36'864);
-    EXPECT_EQ(check.model.coded_bytes, std::size_t{36'864 / 2 + 36'864 / 16 * 5});
+    EXPECT_EQ(check.model.coded_bytes, std::size_t{36'864 / 2 + 36'864 / 16 * 3});
     EXPECT_THAT(show(check),
-                testing::HasSubstr("GPTQ, 4 bits, groups of 16: 36,864 parameters in 29 KiB of codes and scales; the rest in"));
+                testing::HasSubstr("GPTQ, 4 bits, groups of 16: 36,864 parameters in 25 KiB of codes and scales; the rest in"));
     const schema::Json json = json_of(check);
     EXPECT_EQ(*json.find("quantization")->as_string(), "GPTQ, 4 bits, groups of 16");
     EXPECT_EQ(json.find("coded_parameters")->as_integer(), check.model.coded_parameters);
