@@ -106,16 +106,17 @@ GrammarCompiler::Result GrammarCompiler::compile(const schema::Structure& struct
     places_.emplace(kept->key, kept);
     ++compilations_;
     lock.unlock();
+    Compiled compiled;
     try {
-        Compiled compiled = compile_anew(structure);
-        settle(kept, compiled);
+        compiled = compile_anew(structure);
         promise.set_value(compiled.result);
-        return std::move(compiled.result);
     } catch (...) {
         settle(kept, {});
         promise.set_exception(std::current_exception());
         throw;
     }
+    settle(kept, compiled);
+    return std::move(compiled.result);
 }
 
 GrammarCompiler::Pending GrammarCompiler::find(const schema::Structure& structure) const {

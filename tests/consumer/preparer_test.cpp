@@ -96,7 +96,7 @@ TEST(Preparer, AStructureThatNoAnswerCanBeHeldToIsRefusedWithItsReason) {
         {R"({"json":{"type":"object","patternProperties":{"^a":{}},"minProperties":2}})", "minProperties above 1"},
         {R"({"json":{"type":"object","patternProperties":{"^\\d$":{"const":1},"^[0-9]$":{"const":2}}}})", "'^[0-9]$' is not disjoint"},
         {R"({"json":{"items":{"$id":"http://a/b"}}})", "$id within a schema is not supported"},
-        {R"({"json":{"type":"string","pattern":"^[\\x00-\\x1f]$"}})", "control characters in patterns are not supported"},
+        {R"({"json":{"type":"string","pattern":"^\\x01$"}})", "control characters in patterns are not supported"},
         {R"({"grammar":"start: %json {\"const\":1}"})", "%json is not supported in a grammar"},
         {R"({"json":"{"})", "the schema is not JSON"},
         {R"({"json":"7"})", "a schema is a JSON object"},

@@ -115,5 +115,125 @@ TEST(ExactGrammars, RefuseWhatNoAnswerCouldKeepExactly) {
     EXPECT_EQ(refusal(R"({"const":1e-200})"), "const has a number with over 100 decimals");
 }
 
+std::string refusal_of(const std::string& schema) {
+    const auto grammar = tests::gpt2_compiler().compile({.text = schema});
+    return grammar ? "none" : grammar.error();
+}
+
+// The library left such characters out: the answer was "ab".
+TEST(ExactGrammars, RefuseTextsWithControlCharactersThatHaveNoShortEscape) {
+    for (const char* schema : {R"({"const":"a\u0001b"})", R"({"enum":["x","a\u001fc"]})", R"({"const":{"k":["\u007f"]}})"})
+        EXPECT_THAT(refusal_of(schema), testing::HasSubstr("has a text with the control character U+")) << schema;
+    EXPECT_TRUE(takes(R"({"const":"a\b\t\n\f\rb"})", R"("a\b\t\n\f\rb")"));
+    EXPECT_TRUE(takes(R"({"const":{"k\u0001":1}})", R"({"k\u0001":1})"));
+}
+
+// They were held to the schema of the other names: classes left out line feeds, and their complement did not.
+TEST(ExactGrammars, HoldNamesWithLineFeedsToThePatternThatTheyMatch) {
+    const auto schema_of = [](const std::string& pattern) {
+        return R"({"type":"object","patternProperties":{")" + pattern + R"(":{"type":"null"}},"additionalProperties":{"type":"boolean"}})";
+    };
+    for (const char* pattern : {"^[^a]+$", R"(^[^\"]*$)", R"(^\\W+$)", R"(^[\\s\\S]{3}$)"}) {
+        EXPECT_TRUE(takes(schema_of(pattern), R"({"\n\t\r":null})")) << pattern;
+        EXPECT_FALSE(takes(schema_of(pattern), R"({"\n\t\r":true})")) << pattern;
+    }
+    EXPECT_TRUE(takes(schema_of("^[^a]+$"), R"({"ba":true})"));
+    // Python finds the line's end before the line feed, ECMA-262 does not.
+    EXPECT_FALSE(takes(schema_of(R"(^\\S*$)"), R"({"b\n":true})"));
+    EXPECT_FALSE(takes(schema_of(R"(^\\S*$)"), R"({"b\n":null})"));
+    EXPECT_TRUE(takes(schema_of(R"(^\\S*$)"), R"({"b\nc":true})"));
+}
+
+// 4503599627370498.5 is a multiple of 1.5 and not of another last digit; read in binary, it is 4503599627370498.
+TEST(ExactGrammars, WriteMultiplesThatAreStillMultiplesInBinary) {
+    const std::string schema = R"({"type":"number","multipleOf":1.5})";
+    EXPECT_TRUE(takes(schema, "4.5"));
+    EXPECT_TRUE(takes(schema, "3000000000000001.5"));
+    EXPECT_FALSE(takes(schema, "4503599627370498.0"));
+    EXPECT_FALSE(takes(schema, "-4503599627370499.5"));
+    EXPECT_THAT(refusal_of(R"({"type":"number","multipleOf":1.5,"minimum":4503599627370496})"), testing::HasSubstr("minimum"));
+    EXPECT_FALSE(takes(R"({"type":"number","multipleOf":12.5,"maximum":9007199254740000})", "4503599627370500.0"));
+    EXPECT_TRUE(takes(R"({"type":"number","multipleOf":2.0})", "9007199254740990"));
+}
+
+TEST(ExactGrammars, RefusePatternsThatMeanSomethingElseToOtherReaders) {
+    for (const char* pattern :
+         {"^[a-z&&[aeiou]]+$", "^[a-f--b]{4}$", "^[a-c~~x]$", "[[:alpha:]]", "[a[b]]",          "^a++$",      "a{,3}",          "a{ 1 }",
+          R"(\\Aab)",          R"(ab\\z)",      R"(\\bab)",   R"(\\<ab)",    R"(\\b{start}ab)", R"(\\x{61})", R"(\\U00000061)", R"(\\a)",
+          "(?x)a b",           "(?-u:a)",       "(?U)a+",     "(?P<stop>a)b"})
+        EXPECT_THAT(refusal_of(R"({"type":"string","pattern":")" + std::string(pattern) + "\"}"), testing::StartsWith("the pattern "))
+            << pattern;
+    for (const char* pattern : {"^(?i:ab)$", "^[a-z&-]+$", R"(^[\\w.-]+$)", R"(^\\u0061$)", "^(?P<x>a)$", "^(a+)+$", R"(^\\p{L}+$)"})
+        EXPECT_EQ(refusal_of(R"({"type":"string","pattern":")" + std::string(pattern) + "\"}"), "none") << pattern;
+}
+
+// A text matches for ECMA-262, whose classes are ASCII's, and for Python, whose classes are Unicode's.
+TEST(ExactGrammars, WriteWhatAPatternsClassesMatchForAllReaders) {
+    const auto of = [](const std::string& pattern) { return R"({"type":"string","pattern":")" + pattern + "\"}"; };
+    EXPECT_TRUE(takes(of(R"(^\\w\\W\\d\\D\\s\\S$)"), R"("a-1x\n!")"));
+    EXPECT_FALSE(takes(of(R"(^\\w$)"), "\"é\""));
+    EXPECT_FALSE(takes(of(R"(^\\W$)"), "\"é\""));
+    EXPECT_TRUE(takes(of(R"(^\\W$)"), "\"–\""));
+    EXPECT_FALSE(takes(of(R"(^[^\\w]$)"), "\"é\""));
+    EXPECT_FALSE(takes(of(R"(^[^\\W]$)"), "\"é\""));
+    EXPECT_FALSE(takes(of(R"(^\\D$)"), "\"٣\""));
+    EXPECT_TRUE(takes(of(R"(^\\D$)"), "\"é\""));
+    EXPECT_FALSE(takes(of(R"(^\\S$)"), "\"\u00a0\""));
+    EXPECT_TRUE(takes(of(R"(^[\\x00-\\x1f]$)"), R"("\n")"));
+}
+
+// Each further pattern doubled the time and the memory, which no limit of the library stopped: 23 took a minute and two gigabytes.
+TEST(ExactGrammars, RefuseMorePatternsForOneTextThanCanBeCompared) {
+    const auto joined = [](int count, const std::string& between, const auto& part) {
+        std::string all;
+        for (int i = 1; i <= count; ++i) all += (i > 1 ? between : "") + part(i);
+        return all;
+    };
+    const auto pattern = [](int i) { return R"({"pattern":"[a-z]{)" + std::to_string(i) + "}\"}"; };
+    const std::string too_many = "it is too complex: too many patterns hold for one text";
+    EXPECT_THAT(refusal_of(R"({"type":"string","allOf":[)" + joined(40, ",", pattern) + "]}"), testing::StartsWith(too_many));
+    const auto definition = [](int i) {
+        const std::string next = i < 40 ? R"(,"$ref":"#/$defs/a)" + std::to_string(i + 1) + '"' : "";
+        return "\"a" + std::to_string(i) + R"(":{"pattern":"[a-z]{)" + std::to_string(i) + "}\"" + next + "}";
+    };
+    EXPECT_THAT(refusal_of(R"({"type":"string","$ref":"#/$defs/a1","$defs":{)" + joined(40, ",", definition) + "}}"),
+                testing::StartsWith(too_many));
+    const auto property = [&](int i) { return R"({"properties":{"a":)" + pattern(i) + "}}"; };
+    EXPECT_THAT(refusal_of(R"({"type":"object","allOf":[)" + joined(40, ",", property) + "]}"), testing::StartsWith(too_many));
+    const auto operand = [](int i) { return "/(?s:.*)[a-z]{" + std::to_string(i) + "}(?s:.*)/"; };
+    const auto lark =
+        tests::gpt2_compiler().compile({.kind = schema::Structure::Kind::lark, .text = "start: T\nT: " + joined(40, " & ", operand)});
+    ASSERT_FALSE(lark);
+    EXPECT_THAT(lark.error(), testing::StartsWith(too_many));
+    // Fewer are taken, also many that hold for a text each.
+    const auto anchored = [](int i) { return R"({"pattern":"^[a-z]{)" + std::to_string(i) + ",}$\"}"; };
+    EXPECT_EQ(refusal_of(R"({"type":"string","maxLength":80,"allOf":[)" + joined(10, ",", anchored) + "]}"), "none");
+    const auto named = [&](int i) { return "\"p" + std::to_string(i) + "\":" + pattern(i); };
+    EXPECT_EQ(refusal_of(R"({"type":"object","additionalProperties":false,"properties":{)" + joined(40, ",", named) + "}}"), "none");
+    EXPECT_EQ(refusal_of(R"({"type":"string","allOf":[)" + joined(3, ",", pattern) + "]}"), "none");
+}
+
+TEST(ExactGrammars, FindDefinitionsByNamesWithEscapes) {
+    const std::string schema = R"({"$defs":{"a/b~c":{"type":"null"},"a b":{"type":"boolean"},"ü":{"const":7}},"anyOf":[)"
+                               R"({"$ref":"#/$defs/a~1b~0c"},{"$ref":"#/$defs/a%20b"},{"$ref":"#/$defs/%C3%BC"}]})";
+    for (const char* text : {"null", "true", "7"}) EXPECT_TRUE(takes(schema, text)) << text;
+    EXPECT_TRUE(takes(R"({"type":"array","uniqueItems":false,"items":{"const":1}})", "[1,1]"));
+    EXPECT_THAT(refusal_of(R"({"type":"array","uniqueItems":true})"), testing::HasSubstr("uniqueItems"));
+}
+
+// The library let a comma through, and no name could follow it.
+TEST(ExactGrammars, EndAnObjectWhosePatternsMatchListedNamesOnly) {
+    const std::string closed = R"("additionalProperties":false,"patternProperties":{"^z$":{"type":"null"}})";
+    const std::string required = R"({"type":"object","required":["z"],)" + closed + "}";
+    EXPECT_TRUE(takes(required, R"({"z":null})"));
+    EXPECT_FALSE(takes(required, R"({"z":1})"));
+    const std::string listed = R"({"type":"object","properties":{"z":{"type":["integer","null"]},"a":{"const":1}},)" + closed + "}";
+    for (const char* text : {R"({"z":null})", R"({"a":1})", R"({"z":null,"a":1})", "{}"}) EXPECT_TRUE(takes(listed, text)) << text;
+    EXPECT_FALSE(takes(listed, R"({"z":1})"));
+    const auto grammar = tests::gpt2_compiler().compile({.text = required, .space = ""});
+    Grammar::Answer answer = (*grammar)->begin();
+    EXPECT_TRUE(answer.force()->complete);
+}
+
 }  // namespace
 }  // namespace lorry::engine

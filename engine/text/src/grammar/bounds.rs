@@ -37,14 +37,31 @@ fn check_multiple(schema: &mut Object, multiple: f64) -> Result<(), String> {
     if (multiple * HALVES).fract() != 0.0 {
         return Err(inexact(multiple));
     }
-    // A validator divides beyond them with what is left of the digits.
+    // Validators divide. Beyond 2^53 of the multiple's last binary digit, what is read of a number may be no multiple.
     if !schema.get("multipleOf").is_some_and(Value::is_u64) {
-        for (bound, exclusive, value) in [("minimum", "exclusiveMinimum", 1.0 - EXACT), ("maximum", "exclusiveMaximum", EXACT - 1.0)] {
-            if !schema.contains_key(bound) && !schema.contains_key(exclusive) {
-                schema.insert(bound.to_string(), json!(value));
-            }
-        }
+        let most = EXACT * last_binary_digit(multiple) - multiple.abs();
+        clamp(schema, "minimum", -most, f64::max)?;
+        clamp(schema, "maximum", most, f64::min)?;
     }
+    Ok(())
+}
+
+/// 1 for whole numbers, 0.5 for 12.5.
+fn last_binary_digit(multiple: f64) -> f64 {
+    let mut unit = 1.0;
+    while (multiple / unit).fract() != 0.0 {
+        unit /= 2.0;
+    }
+    unit
+}
+
+/// Narrows a bound to `most`. `narrower`: of two.
+fn clamp(schema: &mut Object, bound: &str, most: f64, narrower: impl Fn(f64, f64) -> f64) -> Result<(), String> {
+    let number = match schema.get(bound) {
+        Some(value) => narrower(value.as_f64().ok_or_else(|| format!("{bound} is not a number"))?, most),
+        None => most,
+    };
+    schema.insert(bound.to_string(), json!(number));
     Ok(())
 }
 

@@ -4,12 +4,15 @@
 pub mod abi;
 mod answer;
 mod bounds;
+mod crossing;
 mod environment;
 mod formats;
 mod lark;
 mod literal;
+mod meeting;
 mod parts;
 mod pattern;
+mod references;
 mod schema;
 mod space;
 mod tag_format;
@@ -19,7 +22,7 @@ mod word;
 
 use std::sync::{Arc, Mutex};
 
-use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::TokEnv;
 use llguidance::{ParserFactory, TokenParser};
 use serde_json::{json, Value};
@@ -143,8 +146,8 @@ impl Compiler {
     }
 
     fn cold_start_of(&self, structure: &Structure, style: Style) -> Result<TokenParser, String> {
-        let start = self.factory.create_parser(self.grammar_of(structure, style)?).map_err(|error| error.to_string());
-        let mut start = start.map_err(|message| match structure {
+        let grammar = self.grammar_of(structure, style)?;
+        let mut start = self.checked_parser_of(grammar).map_err(|message| match structure {
             Structure::Rules(_) | Structure::Tags(_) => message_of(without_place(&message)),
             _ => message_of(message),
         })?;
@@ -157,6 +160,14 @@ impl Compiler {
             return Err("only an empty answer would match".to_string());
         }
         Ok(start)
+    }
+
+    fn checked_parser_of(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {
+        let (environment, limits) = (self.factory.tok_env().clone(), self.factory.limits().clone());
+        let read = GrammarInit::Serialized(grammar).to_internal(Some(environment), limits);
+        let (rules, words) = read.map_err(|error| error.to_string())?;
+        crossing::check(words.regex_builder.exprset())?;
+        self.factory.create_parser_from_init_default(GrammarInit::Internal(rules, words)).map_err(|error| error.to_string())
     }
 
     fn grammar_of(&self, structure: &Structure, style: Style) -> Result<TopLevelGrammar, String> {
@@ -197,6 +208,10 @@ fn message_of(error: impl std::fmt::Display) -> String {
     let message = error.to_string();
     if message.starts_with("panic") || message.starts_with("lexer error") {
         return "it is too complex".to_string();
+    }
+    // Its fuel for one text's patterns was used up.
+    if message.starts_with("Unable to determine if regex is empty") {
+        return crossing::TOO_MANY_WAYS.to_string();
     }
     let message = message.replace("<non-verbose/>", "").replace(" without 'referencing' feature", "");
     let message = message.replace(" Enable 'coerce_one_of' option to approximate oneOf with anyOf", " Use anyOf");
@@ -258,5 +273,7 @@ fn prepared(schema: Value, style: Style, size: &mut Size) -> Result<Value, Strin
             "key_separator": format!(":(?:{space})"),
         }),
     );
-    Ok(Value::Object(schema))
+    let schema = Value::Object(schema);
+    meeting::check(&schema)?;
+    Ok(schema)
 }

@@ -1,10 +1,11 @@
 //! What Lorry refuses of JSON schemas before llguidance compiles them, because llguidance would take very long, run out of memory or of
 //! stack, or let answers through that do not match.
 
-use serde_json::{Map, Value};
+use serde_json::{json, Map, Value};
 
 use super::bounds::{self, EXACT};
-use super::{formats, pattern};
+use super::pattern::Readers;
+use super::{formats, pattern, references};
 
 type Object = Map<String, Value>;
 
@@ -21,6 +22,8 @@ const OPTIONAL_MAX: usize = 400;
 const REFERENCES_MAX: usize = 5_000;
 const VALUES_MAX: usize = 50_000;
 const PATTERNS_BYTES_MAX: usize = 128 << 10;
+/// Of patternProperties, which are compared with one another, and again where a reference is merged.
+const PAIRS_MAX: usize = 100_000;
 /// A pattern for multiples takes memory for each remainder.
 const MULTIPLE_MAX: u64 = 1_000;
 
@@ -31,6 +34,8 @@ pub struct Size {
     /// JSON values, with all that they consist of.
     values: usize,
     patterns_bytes: usize,
+    /// Of patternProperties of one object.
+    pairs: usize,
 }
 
 impl Size {
@@ -39,6 +44,7 @@ impl Size {
             (self.references, REFERENCES_MAX, "references"),
             (self.values, VALUES_MAX, "values"),
             (self.patterns_bytes, PATTERNS_BYTES_MAX, "bytes of patterns"),
+            (self.pairs.saturating_mul(1 + self.references), PAIRS_MAX, "pairs of patternProperties"),
         ];
         match counted.into_iter().find(|(count, most, _)| count > most) {
             Some((count, most, what)) => Err(format!("it is too large: it has {count} {what}; supported are up to {most}")),
@@ -83,6 +89,11 @@ fn prepare_object(schema: &mut Object, is_root: bool, seen: &mut Seen) -> Result
     if !is_root && schema.contains_key("$id") {
         return Err("$id within a schema is not supported".to_string());
     }
+    references::replace(schema);
+    // The library knows uniqueItems only as a keyword that it does not support.
+    if schema.get("uniqueItems") == Some(&Value::Bool(false)) {
+        schema.remove("uniqueItems");
+    }
     seen.size.references += usize::from(schema.contains_key("$ref"));
     seen.merges |= schema.contains_key("allOf") || (schema.contains_key("$ref") && schema.len() > 1);
     let lists = ["properties", "patternProperties"].iter().any(|&key| schema.get(key).is_some_and(Value::is_object));
@@ -90,6 +101,9 @@ fn prepare_object(schema: &mut Object, is_root: bool, seen: &mut Seen) -> Result
         schema.insert("additionalProperties".to_string(), Value::Bool(false));
     }
     check_properties(schema)?;
+    give_names_their_patterns(schema, seen.size)?;
+    // Other names are those that no pattern matches.
+    let is_open = schema.get("additionalProperties") != Some(&Value::Bool(false));
     let multiple = schema.get("multipleOf").and_then(Value::as_f64);
     seen.multiples.extend(multiple.map(without_point));
     for (key, value) in schema.iter_mut() {
@@ -98,11 +112,11 @@ fn prepare_object(schema: &mut Object, is_root: bool, seen: &mut Seen) -> Result
             _ if DATA.contains(&key.as_str()) => check_data(key, value)?,
             Value::String(pattern) if key == "pattern" => {
                 seen.size.patterns_bytes += pattern.len();
-                *pattern = pattern::in_json(pattern)?;
+                *pattern = pattern::in_json(pattern, Readers::All)?;
             }
             Value::Object(members) if key == "patternProperties" => {
                 seen.size.patterns_bytes += members.keys().map(String::len).sum::<usize>();
-                *members = with_patterns(std::mem::take(members))?;
+                *members = with_patterns(std::mem::take(members), is_open)?;
             }
             _ => {}
         }
@@ -125,12 +139,53 @@ fn prepare_value(value: &mut Value, seen: &mut Seen) -> Result<(), String> {
     }
 }
 
-fn with_patterns(members: Object) -> Result<Object, String> {
+/// A pattern that matches listed names only becomes part of their schemas: the library would let a comma through after which no name may
+/// come.
+fn give_names_their_patterns(schema: &mut Object, size: &mut Size) -> Result<(), String> {
+    let Some(Value::Object(patterns)) = schema.get("patternProperties") else { return Ok(()) };
+    size.pairs += patterns.len() * patterns.len();
+    size.check()?;
+    let mut names: Vec<String> = Vec::new();
+    if let Some(Value::Object(properties)) = schema.get("properties") {
+        names.extend(properties.keys().cloned());
+    }
+    if let Some(Value::Array(required)) = schema.get("required") {
+        names.extend(required.iter().filter_map(Value::as_str).map(str::to_string));
+    }
+    let mut moved = Vec::new();
+    for (pattern, of_pattern) in patterns {
+        if let Some(matched) = pattern::only_of(&pattern::in_json(pattern, Readers::Ecma)?, &names) {
+            moved.push((pattern.clone(), matched, of_pattern.clone()));
+        }
+    }
+    for (pattern, matched, of_pattern) in moved {
+        for name in matched {
+            let Value::Object(properties) = schema.entry("properties").or_insert_with(|| json!({})) else { return Ok(()) };
+            let own = properties.get(&name).cloned().unwrap_or(Value::Bool(true));
+            properties.insert(name, json!({ "allOf": [own, of_pattern] }));
+        }
+        if let Some(Value::Object(patterns)) = schema.get_mut("patternProperties") {
+            patterns.shift_remove(&pattern);
+        }
+    }
+    Ok(())
+}
+
+/// `is_open`: an object may have names that no pattern matches.
+fn with_patterns(members: Object, is_open: bool) -> Result<Object, String> {
     let mut out = Object::new();
+    let mut banned = Vec::new();
     for (key, schema) in members {
-        let pattern = pattern::in_json(&key)?;
+        let pattern = pattern::in_json(&key, if is_open { Readers::Ecma } else { Readers::All })?;
+        banned.extend(if is_open { pattern::before_line_feed(&key)? } else { None });
         if out.insert(pattern, schema).is_some() {
             return Err(format!("patternProperties '{key}' is not disjoint from another"));
+        }
+    }
+    // Validators in Python would hold them to a pattern's schema, and others to that of the other names.
+    for pattern in banned {
+        if out.keys().all(|other| pattern::are_apart(other, &pattern)) {
+            out.insert(pattern, Value::Bool(false));
         }
     }
     Ok(out)
@@ -147,9 +202,22 @@ fn check_exact(key: &str, number: Option<f64>) -> Result<(), String> {
 fn check_data(key: &str, value: &Value) -> Result<(), String> {
     match value {
         Value::Number(number) => check_exact(key, number.as_f64()),
+        Value::String(text) if matches!(key, "const" | "enum") => check_text(key, text),
         Value::Array(values) => values.iter().try_for_each(|value| check_data(key, value)),
         Value::Object(members) => members.values().try_for_each(|value| check_data(key, value)),
         _ => Ok(()),
+    }
+}
+
+/// The library would leave such characters out.
+fn check_text(key: &str, text: &str) -> Result<(), String> {
+    match text.chars().find(|&character| pattern::is_unwritable(character)) {
+        Some(character) => Err(format!(
+            "{key} has a text with the control character U+{:04X}, which is not supported; those with a short escape are \
+             (\\b, \\t, \\n, \\f, \\r)",
+            u32::from(character)
+        )),
+        None => Ok(()),
     }
 }
 

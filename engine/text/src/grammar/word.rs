@@ -6,6 +6,8 @@ use std::fmt;
 use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
 use serde_json::Value;
 
+use super::crossing;
+
 /// Of all comparisons of a structural tag, in the library's units of about 70 ns.
 const FUEL: u64 = 3_000_000;
 
@@ -308,6 +310,7 @@ fn any_bytes() -> RegexAst {
 fn compiled(ast: &RegexAst, fuel: &mut Fuel) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new();
     let expression = builder.mk(ast).map_err(|error| error.to_string())?;
+    crossing::check(builder.exprset())?;
     let regex = builder.into_regex_limited(expression, fuel.0).map_err(|_| TOO_COMPLEX.to_string())?;
     fuel.0 = fuel.0.saturating_sub(regex.cost());
     if fuel.0 == 0 {
