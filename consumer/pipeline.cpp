@@ -335,6 +335,8 @@ void Pipeline::State::order_grammars(Awaited awaited) {
         if (waiting.grammar && waiting.grammar_text == model.text_key()) continue;
         auto demand = model.can_run() ? parts.preparer.demand(waiting.job, model) : std::nullopt;
         if (!demand) continue;  // it is refused in its turn
+        // What is compiled may kill the worker. A job that waited for something else before does not count as started yet.
+        if (!parts.source.may_go_on(waiting.job.source, waiting.epoch)) continue;
         waiting.grammar = grammars.order(std::move(demand->compiler), std::move(demand->structure), awaited == Awaited::grammar_of_call);
         waiting.grammar_text = model.text_key();
     }
@@ -377,8 +379,7 @@ std::optional<Awaited> Pipeline::State::lacks(const schema::Source& source, cons
 void Pipeline::State::park(Awaited awaited, AdmittedJob admitted, std::optional<Awaited> from) {
     const bool awaits_grammar = awaited == Awaited::grammar || awaited == Awaited::grammar_of_call;
     if (!awaits_grammar) {
-        // While its grammar is compiled, it counts as started, as that may be what kills the worker. One that has waited before does not
-        // yet: its source counts it once it may go on.
+        // While its grammar is compiled, it counts as started, as that may be what kills the worker (order_grammars).
         parts.source.waits(admitted.job.source, admitted.epoch);
         admitted.grammar.reset();  // it may take megabytes
     }

@@ -100,6 +100,23 @@ TEST(CompiledJobs, TheirRoomIsLookedForOnceTheyAreCompiled) {
     EXPECT_EQ(rig.compilations(), 3U);
 }
 
+// Pins: a grammar that kills its worker was compiled before its job's start was counted, if the job had waited for room before.
+TEST(CompiledJobs, AreNotCompiledBeforeTheirStartCounts) {
+    CompilingRig rig;
+    rig.let_go();
+    int asked = 0;
+    rig.source.lets_go_on = [&](std::int64_t) {
+        if (asked++ >= 5) return true;
+        EXPECT_EQ(rig.compilations(), 0U);
+        return false;
+    };
+    rig.source.add(held_to("waited", "[a-c]{3}"));
+    rig.run();
+    EXPECT_GT(asked, 5);
+    ASSERT_EQ(rig.ends.size(), 1U);
+    EXPECT_EQ(ending(rig.sink.completion(0)), "200");
+}
+
 // More than are ordered at a time, some of which cannot be compiled.
 TEST(CompiledJobs, EachOfManyStructuresIsCompiledAndABadOneEndsItsJobAlone) {
     CompilingRig rig;
