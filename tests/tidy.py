@@ -117,7 +117,7 @@ USERS = re.compile(
 DOCUMENTS = re.compile(r"(\w+|docs/.*|ops/example/\w+|tests/faults/\w+)\.md")
 OTHER_NAMES = """
     AddOffsetsToTxn AddPartitionsToTxn CamelCase ConfigMap CorDA DoRA EndTxn GoogleTest JavaScript LoftQ PascalCase PiSSA PyTorch
-    StatefulSet TxnOffsetCommit CamemBERT DistilBERT StableLM StarCoder
+    StatefulSet TxnOffsetCommit CamemBERT CodeGen DistilBERT StableLM StarCoder
 """.split()
 # Files that programs write, which documents may name.
 WRITTEN = ["ops/gpu-report.*"]

@@ -149,6 +149,51 @@ const CLASSES: &[Class] = &[
     },
 ];
 
+/// A class of transformers 5 that builds its parts of the kind ByteLevel itself, with `add_prefix_space` of tokenizer_config.json, whatever
+/// tokenizer.json says.
+pub struct ByteLevelClass {
+    names: &'static [&'static str],
+    model_types: &'static [&'static str],
+    /// Whether the post-processor of tokenizer.json stays. If not, no tokens are added to a text, not even with `add_bos_token`, which
+    /// transformers ignores beside a tokenizer.json.
+    pub keeps_post_processor: bool,
+}
+
+const BYTE_LEVEL_CLASSES: &[ByteLevelClass] = &[
+    ByteLevelClass {
+        names: &["RobertaTokenizer", "LongformerTokenizer", "BartTokenizer", "LEDTokenizer", "MvpTokenizer"],
+        model_types: &["roberta", "roberta-prelayernorm", "longformer", "bart", "led", "ibert", "data2vec-text", "lilt", "mra"],
+        keeps_post_processor: true,
+    },
+    ByteLevelClass {
+        names: &["GPT2Tokenizer", "CodeGenTokenizer"],
+        model_types: &["gpt2", "gpt_neo", "gptj", "opt", "phi", "starcoder2", "codegen"],
+        keeps_post_processor: true,
+    },
+    ByteLevelClass { names: &["Qwen2Tokenizer"], model_types: &["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"], keeps_post_processor: true },
+    ByteLevelClass { names: &["CohereTokenizer"], model_types: &["cohere", "cohere2"], keeps_post_processor: true },
+    ByteLevelClass { names: &["GPTNeoXTokenizer"], model_types: &["gpt_neox", "olmoe"], keeps_post_processor: false },
+];
+
+/// For these models transformers follows tokenizer.json alone, whatever class is named.
+const MODELS_OF_THE_FILE: &[&str] = &["granite", "mistral", "mixtral", "modernbert", "olmo2", "phi3", "stablelm"];
+
+/// For these, the model's class counts, whatever class is named.
+const MODELS_OF_ONE_CLASS: &[&str] = &["qwen2"];
+
+/// Whether tokenizer.json alone decides, whatever class is named.
+pub fn follows_file(model_type: &str) -> bool {
+    MODELS_OF_THE_FILE.contains(&model_type)
+}
+
+/// The arguments are those of `find`.
+pub fn find_byte_level(name: &str, model_type: &str) -> Option<&'static ByteLevelClass> {
+    let name = if MODELS_OF_ONE_CLASS.contains(&model_type) { "" } else { name.strip_suffix("Fast").unwrap_or(name) };
+    let is_it =
+        |class: &&ByteLevelClass| if name.is_empty() { class.model_types.contains(&model_type) } else { class.names.contains(&name) };
+    BYTE_LEVEL_CLASSES.iter().find(is_it).filter(|_| !follows_file(model_type))
+}
+
 /// `name`: tokenizer_class of tokenizer_config.json or config.json; if it is empty, `model_type` decides, as in transformers.
 pub fn find(name: &str, model_type: &str) -> Option<&'static Class> {
     let name = name.strip_suffix("Fast").unwrap_or(name);

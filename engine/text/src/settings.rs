@@ -7,12 +7,15 @@ use serde_json::Value;
 use tokenizers::normalizers::BertNormalizer;
 use tokenizers::{NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, Tokenizer};
 
-use crate::classes::{self, Class, Kind};
+use crate::classes::{self, ByteLevelClass, Class, Kind};
 
 /// As lorry_text_tokenizer_new takes them.
 pub struct Settings {
     /// None: tokenizer.json alone decides.
     pub class: Option<&'static Class>,
+    pub byte_level: Option<&'static ByteLevelClass>,
+    /// Of the parts of tokenizer.json, none is replaced.
+    follows_file: bool,
     /// As the files have it, for messages.
     pub class_name: String,
     pub config: Value,
@@ -34,6 +37,8 @@ impl Settings {
         };
         Ok(Settings {
             class: classes::find(&class_name, &model_type),
+            byte_level: classes::find_byte_level(&class_name, &model_type),
+            follows_file: classes::follows_file(&model_type),
             class_name: if class_name.is_empty() { model_type } else { class_name },
             config: json["config"].take(),
             special_tokens,
@@ -72,17 +77,20 @@ impl Settings {
 
 /// Where tokenizer_config.json differs from tokenizer.json, transformers follows the former, with the defaults of the class.
 pub fn apply(library: &mut Tokenizer, settings: &Settings) -> Result<(), String> {
-    if settings.is_one_of(&[Kind::Bert, Kind::Mpnet]) {
+    library.set_encode_special_tokens(settings.flag("split_special_tokens", false));
+    if settings.is_one_of(&[Kind::Bert, Kind::Mpnet]) && !settings.follows_file {
         if let Some(NormalizerWrapper::BertNormalizer(_)) = library.get_normalizer() {
             library.with_normalizer(Some(settings.bert_normalizer())).map_err(|error| error.to_string())?;
         }
     }
-    if settings.is_one_of(&[Kind::Roberta, Kind::Gpt2]) {
+    if let Some(class) = settings.byte_level {
         let add_prefix_space = settings.flag("add_prefix_space", false);
-        if let Some(PreTokenizerWrapper::ByteLevel(byte_level)) = library.get_pre_tokenizer() {
-            let mut byte_level = *byte_level;
-            byte_level.add_prefix_space = add_prefix_space;
-            library.with_pre_tokenizer(Some(byte_level));
+        if let Some(mut pre_tokenizer) = library.get_pre_tokenizer().cloned() {
+            set_prefix_space(&mut pre_tokenizer, add_prefix_space);
+            library.with_pre_tokenizer(Some(pre_tokenizer));
+        }
+        if !class.keeps_post_processor {
+            library.with_post_processor(None::<PostProcessorWrapper>);
         }
         if let Some(PostProcessorWrapper::Roberta(roberta)) = library.get_post_processor() {
             let roberta = roberta.clone().trim_offsets(settings.flag("trim_offsets", true)).add_prefix_space(add_prefix_space);
@@ -90,4 +98,13 @@ pub fn apply(library: &mut Tokenizer, settings: &Settings) -> Result<(), String>
         }
     }
     Ok(())
+}
+
+/// Sets it in all parts of the kind ByteLevel.
+fn set_prefix_space(pre_tokenizer: &mut PreTokenizerWrapper, add_prefix_space: bool) {
+    match pre_tokenizer {
+        PreTokenizerWrapper::ByteLevel(byte_level) => byte_level.add_prefix_space = add_prefix_space,
+        PreTokenizerWrapper::Sequence(parts) => parts.as_mut().iter_mut().for_each(|part| set_prefix_space(part, add_prefix_space)),
+        _ => {}
+    }
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -145,6 +146,37 @@ TEST(EncoderTest, OptionsOfTheConfigPrecedeThoseOfTheFile) {
     EXPECT_NE(tokens_of("bert_cased", R"({"tokenizer_class":"PreTrainedTokenizerFast"})", "THE"), "| the") << "this one changes nothing";
     EXPECT_EQ(tokens_of("roberta", R"({"tokenizer_class":"RobertaTokenizer"})", "the"), "|t|he");
     EXPECT_EQ(tokens_of("roberta", R"({"tokenizer_class":"RobertaTokenizer","add_prefix_space":true})", "the"), "| the");
+    for (const char* name : {"GPT2Tokenizer", "CodeGenTokenizer", "Qwen2TokenizerFast", "CohereTokenizer", "GPTNeoXTokenizerFast"}) {
+        const auto with = [&](const char* option) { return fmt::format(R"({{"tokenizer_class":"{}"{}}})", name, option); };
+        for (const char* kind : {"gpt2", "qwen2"}) {  // whose files have the part alone, and after another one
+            EXPECT_EQ(tokens_of(kind, with(""), "the"), "|t|he") << name;
+            EXPECT_EQ(tokens_of(kind, with(R"(,"add_prefix_space":true)"), "the"), "| the") << name;
+        }
+    }
+    EXPECT_EQ(tokens_of("gpt2", R"({"tokenizer_class":"PreTrainedTokenizerFast"})", "a<|endoftext|>"), "|a|<|endoftext|>");
+    EXPECT_EQ(tokens_of("gpt2", R"({"tokenizer_class":"PreTrainedTokenizerFast","split_special_tokens":true})", "a<|endoftext|>"),
+              "|a|<|||e|nd|o|f|t|e|x|t|||>");
+    // For some models, transformers follows tokenizer.json whatever class is named, and for Qwen2 always the class of the model.
+    folder.write("config.json", R"({"model_type":"olmo2"})");
+    EXPECT_EQ(tokens_of("gpt2", R"({"tokenizer_class":"GPT2Tokenizer","add_prefix_space":true})", "the"), "|t|he");
+    EXPECT_EQ(tokens_of("bert_uncased", R"({"tokenizer_class":"BertTokenizer","do_lower_case":false})", "DEPOT"), "| depot");
+    folder.write("config.json", R"({"model_type":"qwen2"})");
+    EXPECT_EQ(tokens_of("qwen2", R"({"tokenizer_class":"LlamaTokenizerFast","add_prefix_space":true})", "the"), "| the");
+}
+
+// Pins: transformers' GPTNeoXTokenizer adds no tokens to a text, whatever the file and add_bos_token say.
+TEST(EncoderTest, AClassMayReplaceThePostProcessorOfTheFile) {
+    const ModelFolder folder;
+    folder.write("tokenizer.json", read(encoder_folder_of("roberta") / "tokenizer.json"));
+    const auto count_with = [&](std::string_view config, std::string_view model) {
+        folder.write("tokenizer_config.json", config);
+        folder.write("config.json", model);
+        return Tokenizer::load(folder.path()).encode("the", true)->size();
+    };
+    EXPECT_EQ(count_with(R"({"tokenizer_class":"GPTNeoXTokenizerFast","add_bos_token":true})", "{}"), 2U);
+    EXPECT_EQ(count_with(R"({"tokenizer_class":"GPTNeoXTokenizerFast"})", R"({"model_type":"llama"})"), 2U);
+    EXPECT_EQ(count_with(R"({"tokenizer_class":"GPTNeoXTokenizerFast"})", R"({"model_type":"olmo2"})"), 4U);
+    EXPECT_EQ(count_with(R"({"tokenizer_class":"PreTrainedTokenizerFast"})", R"({"model_type":"gpt_neox"})"), 4U);
 }
 
 TEST(EncoderTest, TrimOffsetsOfTheConfigPrecedesThatOfTheFile) {
