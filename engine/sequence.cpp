@@ -154,11 +154,13 @@ void Sequence::fail(schema::ErrorCode code, std::string message) {
 }
 
 void Sequence::fail_overflow() {
+    const std::string who = adapter_hash().empty() ? "the base model" : "adapter " + adapter_hash();
     result.error = schema::JobError{.code = schema::ErrorCode::non_finite_logits,
                                     .param = "model",
-                                    .message = "the model's output overflowed for this prompt: " +
-                                               (adapter_hash().empty() ? std::string("the base model") : "adapter " + adapter_hash()) +
-                                               " computes NaN or infinity; check how it was trained and, for an adapter, its lora_alpha"};
+                                    .message = "the model's output overflowed for this prompt: " + who +
+                                               " computes NaN or infinity, although all of its weights are finite; run the job with dtype "
+                                               "= \"float32\", and check how the model was trained or quantized" +
+                                               (adapter_hash().empty() ? "" : ", and the adapter's lora_alpha")};
 }
 
 void Sequence::fail_structure(const std::string& why) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/file/listed.h"
 #include "consumer/work.h"
 #include "engine/adapter_folder.h"
 #include "engine/files.h"
@@ -281,6 +282,20 @@ std::size_t EngineSetup::adapter_bytes(std::span<const engine::AdapterSource> ad
     return bytes;
 }
 
+std::string unused_remark(std::span<const std::string> names) {
+    constexpr std::size_t shown = 8;
+    // Of a module whose weight is used.
+    const auto is_lone_bias = [&](const std::string& name) {
+        constexpr std::string_view end = ".bias";
+        return name.ends_with(end) && std::ranges::find(names, name.substr(0, name.size() - end.size()) + ".weight") == names.end();
+    };
+    std::string text = "tensors that are not used: " + consumer::listed({names.begin(), names.end()}, shown);
+    if (const auto bias = std::ranges::find_if(names, is_lone_bias); bias != names.end())
+        text += fmt::format("; config.json has no bias for the module of {}, so that it is left out, as in transformers: check config.json",
+                            schema::shortened(*bias));
+    return text;
+}
+
 std::string EngineSetup::describe() const {
     const engine::ModelConfig& config = model_->config();
     const kernels::DeviceInfo device = backend_->info();
@@ -314,6 +329,7 @@ std::string EngineSetup::describe() const {
     if (!device.matmuls.empty()) rows.push_back({"  matmuls", device.matmuls});
     if (config.head_untied) rows.push_back({"  warning", std::string(head_untied_remark)});
     for (const std::string& part : config.skipped_parts) rows.push_back({"  warning", part + std::string(part_skipped_remark)});
+    if (!model_->unused_tensors().empty()) rows.push_back({"  warning", unused_remark(model_->unused_tensors())});
     return show_table(rows);
 }
 

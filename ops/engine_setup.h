@@ -46,6 +46,9 @@ inline constexpr std::string_view head_untied_remark =
     "config.json ties the head to the embedding, but lm_head.weight differs from it and is used, as in transformers; set "
     "tie_word_embeddings to false";
 
+// The same for tensors that are in a model's files, but not used; there is at least one.
+std::string unused_remark(std::span<const std::string> names);
+
 // The same for each of config.skipped_parts, after its name.
 inline constexpr std::string_view part_skipped_remark = " describes a part of the model that Lorry does not run; only the text part runs";
 

@@ -46,8 +46,9 @@ std::string in_file(const char* name, const std::string& error) { return fmt::fo
 
 std::string truncated() { return in_file(weights_name, "the file was truncated while it was read"); }
 
-std::string not_finite(const Tensor& tensor) {
-    return in_file(weights_name, fmt::format("tensor {} contains NaN or infinity; check how the adapter was trained", tensor.name));
+std::string not_finite(const Tensor& tensor, std::uint64_t element) {
+    return in_file(weights_name, fmt::format("tensor {} contains NaN or infinity, first at {}; check how the adapter was trained",
+                                             tensor.name, index_text(tensor.shape, element)));
 }
 
 // model_config: as OpenAdapter.
@@ -458,7 +459,8 @@ Expected<void, std::string> hash_tensors(InputFile& file, std::vector<Tensor> te
         for (std::uint64_t at = tensor.begin; at < tensor.end;) {
             const std::span<std::byte> part = std::span(chunk).first(std::min<std::uint64_t>(tensor.end - at, chunk.size()));
             if (file.read(part) != part.size()) return unexpected(truncated());
-            if (tensor.format && !is_finite(part, *tensor.format)) return unexpected(not_finite(tensor));
+            if (const auto element = tensor.format ? first_not_finite(part, *tensor.format) : std::nullopt)
+                return unexpected(not_finite(tensor, (at - tensor.begin) / kernels::bytes_of(*tensor.format) + *element));
             hash.add(part);
             at += part.size();
         }
@@ -553,8 +555,8 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
     auto checked = std::make_unique<CheckedFiles>(std::move(file), std::move(*tensors), model);
     if (const auto matched = checked->match(files->config, files->model_config); !matched) return unexpected(AdapterError{matched.error()});
     for (const Tensor& tensor : checked->tensors()) {
-        if (is_finite(tensor)) continue;
-        return unexpected(AdapterError{not_finite(tensor)});
+        if (const auto element = first_not_finite(tensor.bytes, *tensor.format))
+            return unexpected(AdapterError{not_finite(tensor, *element)});
     }
     if (const auto found = checked->find_output_scales(); !found) return unexpected(AdapterError{found.error()});
     checked->info().hash = hash.hex();

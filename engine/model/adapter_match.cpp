@@ -333,6 +333,24 @@ public:
         }
     }
 
+    // With bias = "all", PEFT stores the biases of saved modules three times: under the module's name, from where it loads them, under
+    // modules_to_save, and as they were before the training.
+    void match_copies_of_biases(AdapterMatch& out) {
+        if (config_.biases != AdapterConfig::Biases::all) return;
+        for (const Tensor& tensor : tensors_) {
+            if (used_.contains(&tensor) || !tensor.name.ends_with("bias")) continue;
+            for (const std::string_view part : {".modules_to_save.", ".original_module."}) {
+                const std::size_t at = tensor.name.find(part);
+                if (at == std::string::npos) continue;
+                const std::string own = tensor.name.substr(0, at + 1) + tensor.name.substr(at + part.size());
+                const Tensor* const bias = find_tensor(tensors_, own);
+                if (bias == nullptr || !used_.contains(bias) || bias->shape != tensor.shape || !tensor.format) continue;
+                used_.insert(&tensor);
+                if (part == ".modules_to_save.") out.twins.push_back({.one = bias, .other = &tensor});
+            }
+        }
+    }
+
     void refuse_unused() {
         for (const Tensor& tensor : tensors_) {
             if (used_.contains(&tensor)) continue;
@@ -428,6 +446,7 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
             fmt::format("adapter_config.json: modules_to_save names {}, which is not a module of this model", schema::shortened(name)));
     }
     matcher.match_copies(layout, out);
+    matcher.match_copies_of_biases(out);
     matcher.refuse_unused();
     if (auto error = matcher.error(); !error.empty()) return unexpected(std::move(error));
     return out;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/model/config_section.h"
+#include "kernels/checkpoint_weights.h"
 #include "schema/json.h"
 
 namespace lorry::engine {
@@ -66,8 +67,8 @@ std::int64_t groups_of(std::int64_t in_features, const std::optional<std::int64_
 std::int64_t scale_bytes_of(const Tensor& scales) { return scales.format == kernels::Format::float32 ? 4 : 2; }
 
 // The groups of inputs, if there is such a tensor. Backends keep scales in float32 if the groups are not in order.
-void add_order(const ModuleTensors& tensors, const char* end, CodedModule& module) {
-    if (tensors.find(end) == nullptr) return;
+void add_order(const ModuleTensors& tensors, const char* end, bool is_needed, CodedModule& module) {
+    if (!is_needed && tensors.find(end) == nullptr) return;
     const Tensor& order = tensors.need(end, words, {module.in_features});
     module.tensors.push_back(&order);
     for (std::int64_t i = 1; i < module.in_features; ++i) {
@@ -120,8 +121,9 @@ struct Unsigned {
 };
 
 // Scales stored [groups, out].
-void read_scales_by_group(const Tensor& tensor, std::int64_t groups, std::int64_t out_features, CodedWeight& weight) {
-    const std::vector<float> stored = to_float(tensor);
+void read_scales_by_group(const CodedSource& source, const Tensor& tensor, std::int64_t groups, std::int64_t out_features,
+                          CodedWeight& weight) {
+    const std::vector<float> stored = source.checkpoint.finite_values(tensor);
     weight.scales.resize(stored.size());
     for (std::int64_t g = 0; g < groups; ++g) {
         for (std::int64_t o = 0; o < out_features; ++o)
@@ -137,7 +139,7 @@ void find_gptq(const CodedSource& source, const ModuleTensors& tensors, CodedMod
                       &tensors.need("scales", {}, {groups, module.out_features}),
                       &tensors.need("qzeros", words, {groups, (module.out_features + per_word - 1) / per_word})};
     module.scale_bytes = scale_bytes_of(*module.tensors[1]);
-    add_order(tensors, "g_idx", module);
+    add_order(tensors, "g_idx", source.config.has_order && groups > 1, module);
 }
 
 void read_gptq(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
@@ -158,7 +160,7 @@ void read_gptq(const CodedSource& source, const ModuleTensors& tensors, const Co
             }
         }
     }
-    read_scales_by_group(*module.tensors[1], groups, outputs, weight);
+    read_scales_by_group(source, *module.tensors[1], groups, outputs, weight);
     weight.zeros.resize(weight.scales.size());
     const std::int64_t words_of_group = (outputs + per_word - 1) / per_word;
     for (std::int64_t g = 0; g < groups; ++g) {
@@ -208,7 +210,7 @@ void read_awq(const CodedSource& source, const ModuleTensors&, const CodedModule
     each(*module.tensors[0], inputs, [&](std::int64_t i, std::int64_t o, std::uint32_t code) {
         weight.codes[static_cast<std::size_t>(o * inputs + i)] = static_cast<std::uint8_t>(code);
     });
-    read_scales_by_group(*module.tensors[1], groups, outputs, weight);
+    read_scales_by_group(source, *module.tensors[1], groups, outputs, weight);
     // Without zero points, codes are symmetric about 8.
     weight.zeros.assign(weight.scales.size(), 8);
     if (module.tensors.size() < 3) return;
@@ -218,6 +220,7 @@ void read_awq(const CodedSource& source, const ModuleTensors&, const CodedModule
 }
 
 constexpr std::array<std::string_view, 1> floats8 = {"F8_E4M3"};
+constexpr bool is_nan(std::uint8_t e4m3) { return (e4m3 & 0x7FU) == 0x7FU; }
 constexpr std::array<std::string_view, 1> signed8 = {"I8"};
 constexpr std::array<std::string_view, 1> unsigned8 = {"U8"};
 
@@ -242,7 +245,7 @@ const Tensor& need_scales(const CodedSource& source, const ModuleTensors& tensor
 
 // Spreads scales to [out, groups], and numbers the groups.
 void read_scales(const CodedSource& source, const CodedModule& module, const Tensor& tensor, CodedWeight& weight) {
-    const std::vector<float> stored = to_float(tensor);
+    const std::vector<float> stored = source.checkpoint.finite_values(tensor);
     const std::int64_t outputs = module.out_features;
     const auto& block = source.config.block;
     const std::optional<std::int64_t> size = block ? std::optional(block->inputs) : source.config.group_size;
@@ -257,6 +260,28 @@ void read_scales(const CodedSource& source, const CodedModule& module, const Ten
     }
 }
 
+// compressed-tensors may say what the shape of the weight is.
+void check_shape(const ModuleTensors& tensors, CodedModule& module) {
+    constexpr std::array<std::string_view, 1> longs = {"I64"};
+    if (tensors.find("weight_shape") == nullptr) return;
+    const Tensor& stored = tensors.need("weight_shape", longs, {2});
+    const std::array says = {value_at<std::int64_t>(stored, 0), value_at<std::int64_t>(stored, 1)};
+    const std::array wanted = {module.out_features, module.in_features};
+    module.tensors.push_back(&stored);
+    if (says == wanted) return;
+    tensors.fail(stored, fmt::format("says {}, but config.json requires {}; take both files from the same model", shape_text(says),
+                                     shape_text(wanted)));
+}
+
+// compressed-tensors: where the config says that there are no zero points, those that are there must not change anything.
+void check_no_zeros(const CodedSource& source, const ModuleTensors& tensors, CodedModule& module) {
+    const Tensor* const zeros = source.config.has_zeros ? nullptr : tensors.find("weight_zero_point");
+    if (zeros == nullptr) return;
+    if (std::ranges::any_of(zeros->bytes, [](std::byte byte) { return byte != std::byte{0}; }))
+        tensors.fail(*zeros, "has zero points other than 0, but quantization_config says symmetric = true; fetch both files again");
+    module.tensors.push_back(zeros);
+}
+
 // compressed-tensors: codes are packed along the inputs, zero points along the outputs, both from 0.
 void find_packed(const CodedSource& source, const ModuleTensors& tensors, CodedModule& module) {
     const std::int64_t per_word = Unsigned{source.config.bits}.per_word();
@@ -266,8 +291,9 @@ void find_packed(const CodedSource& source, const ModuleTensors& tensors, CodedM
     module.scale_bytes = scale_bytes_of(*module.tensors[1]);
     if (source.config.has_zeros)
         module.tensors.push_back(&tensors.need("weight_zero_point", words, {blocks_of(module.out_features, per_word), groups}));
-    add_order(tensors, "weight_g_idx", module);
-    if (const Tensor* const shape = tensors.find("weight_shape"); shape != nullptr) module.tensors.push_back(shape);
+    add_order(tensors, "weight_g_idx", source.config.has_order && groups > 1, module);
+    check_shape(tensors, module);
+    check_no_zeros(source, tensors, module);
 }
 
 void read_packed(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
@@ -313,6 +339,13 @@ void find_bytes(const CodedSource& source, const ModuleTensors& tensors, CodedMo
     module.tensors = {&tensors.need("weight", is_float ? floats8 : signed8, {module.out_features, module.in_features}),
                       &need_scales(source, tensors, module, scales)};
     if (!source.config.rounds_inputs) module.scale_bytes = scale_bytes_of(*module.tensors[1]);
+    check_no_zeros(source, tensors, module);
+    const Tensor* const other = is_float ? tensors.find(is_inverse ? "weight_scale" : "weight_scale_inv") : nullptr;
+    if (other != nullptr) {
+        if (!equal_values(*other, *module.tensors[1]))
+            tensors.fail(*other, fmt::format("differs from {}, which means the same; fetch the files again", module.tensors[1]->name));
+        module.tensors.push_back(other);
+    }
     // Scales for activations, which are not rounded.
     if (const Tensor* const inputs = tensors.find("input_scale"); inputs != nullptr) module.tensors.push_back(inputs);
 }
@@ -321,7 +354,7 @@ void read_bytes(const CodedSource& source, const ModuleTensors& tensors, const C
     const Tensor& codes = *module.tensors[0];
     weight.part.kind = source.config.format == CodeFormat::integers ? CodeKind::integer : CodeKind::e4m3;
     std::memcpy(weight.codes.data(), codes.bytes.data(), weight.codes.size());
-    if (weight.part.kind == CodeKind::e4m3 && std::ranges::any_of(weight.codes, [](std::uint8_t code) { return (code & 0x7FU) == 0x7FU; }))
+    if (weight.part.kind == CodeKind::e4m3 && std::ranges::any_of(weight.codes, is_nan))
         tensors.fail(codes, "has a weight that is not a number; fetch the file again");
     read_scales(source, module, *module.tensors[1], weight);
 }
@@ -385,11 +418,11 @@ void find_blocks(const CodedSource&, const ModuleTensors& tensors, CodedModule& 
     }
 }
 
-std::vector<float> block_scales(const BlockState& state, const CodedModule& module) {
+std::vector<float> block_scales(const CodedSource& source, const BlockState& state, const CodedModule& module) {
     const Tensor& stored = *module.tensors[3];
-    if (module.tensors.size() == 4) return to_float(stored);
-    const std::vector<float> largest = to_float(*module.tensors[4]);
-    const std::vector<float> map = to_float(*module.tensors[5]);
+    if (module.tensors.size() == 4) return source.checkpoint.finite_values(stored);
+    const std::vector<float> largest = source.checkpoint.finite_values(*module.tensors[4]);
+    const std::vector<float> map = source.checkpoint.finite_values(*module.tensors[5]);
     std::vector<float> out(stored.bytes.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
         const float product = map[static_cast<std::size_t>(stored.bytes[i])] * largest[i / static_cast<std::size_t>(state.nested_size)];
@@ -399,11 +432,11 @@ std::vector<float> block_scales(const BlockState& state, const CodedModule& modu
 }
 
 // The blocks run over the whole weight. Where they do not end with a row, groups are the largest parts that none of them divides.
-void read_blocks(const CodedSource&, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
+void read_blocks(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
     const BlockState state = read_state(tensors, module, *module.tensors[1]);
-    const std::vector<float> table = to_float(*module.tensors[2]);
+    const std::vector<float> table = source.checkpoint.finite_values(*module.tensors[2]);
     std::ranges::copy(table, weight.part.table.begin());
-    const std::vector<float> scales = block_scales(state, module);
+    const std::vector<float> scales = block_scales(source, state, module);
     std::uint8_t* to = weight.codes.data();
     for (const std::byte byte : module.tensors[0]->bytes.first(weight.codes.size() / 2)) {
         const auto both = std::to_integer<std::uint8_t>(byte);
@@ -441,20 +474,30 @@ void read_int8(const CodedSource& source, const ModuleTensors&, const CodedModul
 constexpr std::array<float, 16> e2m1 = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                                         -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
-void find_mxfp4(const CodedSource& source, const ModuleTensors& tensors, CodedModule& module) {
-    const std::int64_t groups = blocks_of(module.in_features, *source.config.group_size);
-    if (module.in_features % *source.config.group_size != 0) {
+void find_floats4(const CodedSource& source, const ModuleTensors& tensors, CodedModule& module) {
+    const std::int64_t size = *source.config.group_size;
+    const std::int64_t groups = module.in_features / size;
+    if (module.in_features % size != 0)
         throw std::runtime_error(
-            fmt::format("{}: MXFP4 has groups of {} inputs, and this module has {} inputs; use the full-precision checkpoint", module.path,
-                        *source.config.group_size, module.in_features));
+            fmt::format("{}: the format ({}) has groups of {} inputs, and this module has {} inputs; use the full-precision checkpoint",
+                        module.path, source.config.name, size, module.in_features));
+    if (source.config.format == CodeFormat::mxfp4) {
+        module.tensors = {&tensors.need("weight_blocks", unsigned8, {module.out_features, groups, size / 2}),
+                          &tensors.need("weight_scales", unsigned8, {module.out_features, groups})};
+        module.scale_bytes = 2;
+        return;
     }
-    module.tensors = {&tensors.need("weight_blocks", unsigned8, {module.out_features, groups, *source.config.group_size / 2}),
-                      &tensors.need("weight_scales", unsigned8, {module.out_features, groups})};
-    module.scale_bytes = 2;
+    // compressed-tensors has the same codes under other names. NVFP4's scales are e4m3, divided by one number for the whole tensor.
+    const bool is_nvidia = source.config.format == CodeFormat::nvfp4_packed;
+    module.tensors = {&tensors.need("weight_packed", unsigned8, {module.out_features, module.in_features / 2}),
+                      &tensors.need("weight_scale", is_nvidia ? floats8 : unsigned8, {module.out_features, groups})};
+    if (!is_nvidia) module.scale_bytes = 2;
+    if (is_nvidia) module.tensors.push_back(&tensors.need("weight_global_scale", {}, {1}));
+    check_no_zeros(source, tensors, module);
 }
 
-void read_mxfp4(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
-    constexpr unsigned largest = 252;  // 6 · 2^125 is finite in float32; 255 means that a value is not a number
+// The codes, and which group each input is in.
+void read_e2m1(const CodedSource& source, const CodedModule& module, CodedWeight& weight) {
     weight.part.table = e2m1;
     std::uint8_t* to = weight.codes.data();
     for (const std::byte both : module.tensors[0]->bytes) {
@@ -462,12 +505,29 @@ void read_mxfp4(const CodedSource& source, const ModuleTensors& tensors, const C
         *to++ = static_cast<std::uint8_t>(both) >> 4U;
     }
     number_groups(weight, module.in_features, source.config.group_size);
+}
+
+void read_mxfp4(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
+    constexpr unsigned largest = 252;  // 6 · 2^125 is finite in float32; 255 means that a value is not a number
+    read_e2m1(source, module, weight);
     for (const std::byte exponent : module.tensors[1]->bytes) {
         const auto stored = std::to_integer<unsigned>(exponent);
         if (stored > largest)
             tensors.fail(*module.tensors[1],
                          fmt::format("has the exponent {}, with which weights are not finite; fetch the file again", stored));
         weight.scales.push_back(std::ldexp(1.0F, static_cast<int>(stored) - 127));
+    }
+}
+
+void read_nvfp4(const CodedSource& source, const ModuleTensors& tensors, const CodedModule& module, CodedWeight& weight) {
+    read_e2m1(source, module, weight);
+    const float whole = source.checkpoint.finite_values(*module.tensors[2]).front();
+    for (const std::byte code : module.tensors[1]->bytes) {
+        const auto stored = std::to_integer<std::uint8_t>(code);
+        const float scale = kernels::from_e4m3(stored) / whole;
+        if (is_nan(stored) || !std::isfinite(scale))
+            tensors.fail(*module.tensors[1], fmt::format("has a scale that is not finite when divided by {}; fetch the file again", whole));
+        weight.scales.push_back(scale);
     }
 }
 
@@ -487,7 +547,9 @@ constexpr std::array readers = {
     CodeReader{CodeFormat::fp8_blocks, "weight", find_bytes, read_bytes},
     CodeReader{CodeFormat::bitsandbytes_int8, "weight", find_int8, read_int8},
     CodeReader{CodeFormat::bitsandbytes_4bit, "weight", find_blocks, read_blocks},
-    CodeReader{CodeFormat::mxfp4, "weight_blocks", find_mxfp4, read_mxfp4},
+    CodeReader{CodeFormat::mxfp4, "weight_blocks", find_floats4, read_mxfp4},
+    CodeReader{CodeFormat::mxfp4_packed, "weight_packed", find_floats4, read_mxfp4},
+    CodeReader{CodeFormat::nvfp4_packed, "weight_packed", find_floats4, read_nvfp4},
 };
 
 const CodeReader& reader_of(CodeFormat format) {
@@ -532,23 +594,6 @@ std::size_t coded_bytes(const QuantizedConfig& config, const CodedModule& module
     const std::int64_t group_bytes = module.scale_bytes + (config.has_zeros ? 1 : 0);
     return static_cast<std::size_t>(weights * config.bits / 8 +
                                     module.out_features * blocks_of(module.in_features, inputs_of_group) * group_bytes);
-}
-
-std::unique_ptr<CodedWeight> choose_rows(const kernels::CodedPart& from, std::int64_t in_features, std::span<const std::int64_t> rows) {
-    auto out = std::make_unique<CodedWeight>();
-    out->part = from;
-    out->group_of.assign(from.group_of, from.group_of + in_features);
-    for (const std::int64_t row : rows) {
-        out->codes.insert(out->codes.end(), from.codes + row * in_features, from.codes + (row + 1) * in_features);
-        out->scales.insert(out->scales.end(), from.scales + row * from.groups, from.scales + (row + 1) * from.groups);
-        if (from.zeros != nullptr)
-            out->zeros.insert(out->zeros.end(), from.zeros + row * from.groups, from.zeros + (row + 1) * from.groups);
-    }
-    out->part.codes = out->codes.data();
-    out->part.scales = out->scales.data();
-    out->part.zeros = from.zeros == nullptr ? nullptr : out->zeros.data();
-    out->part.group_of = out->group_of.data();
-    return out;
 }
 
 }  // namespace lorry::engine

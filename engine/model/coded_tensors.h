@@ -49,7 +49,4 @@ std::unique_ptr<CodedWeight> read_codes(const CodedSource& source, const CodedMo
 // Bytes that a module's codes and scales take in memory.
 std::size_t coded_bytes(const QuantizedConfig& config, const CodedModule& module);
 
-// Output i of the result is output rows[i] of `from`.
-std::unique_ptr<CodedWeight> choose_rows(const kernels::CodedPart& from, std::int64_t in_features, std::span<const std::int64_t> rows);
-
 }  // namespace lorry::engine

@@ -67,6 +67,7 @@ public:
     const ModelConfig& config() const override { return parts_.config; }
     kernels::KvShape kv_shape() const override { return kv_shape_of(config()); }
     const std::string& fingerprint() const override { return parts_.fingerprint; }
+    std::span<const std::string> unused_tensors() const override { return parts_.unused_tensors; }
     const ModelLayout& layout() const override { return parts_.layout; }
     const Checkpoint& checkpoint() const override { return *parts_.checkpoint; }
     std::size_t weight_bytes() const override;

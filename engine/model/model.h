@@ -81,6 +81,8 @@ public:
     // and takes no adapters).
     virtual const ModelLayout& layout() const;
     virtual const Checkpoint& checkpoint() const;
+    // Names of tensors that are in the files, but not used.
+    virtual std::span<const std::string> unused_tensors() const;
 
     // The length of a sequence that its rope's frequencies are for, where they are not those of all sequences. With dynamic NTK: the
     // prompt's length, if it exceeds the original context. With longrope: some length beyond it, if tokens_max exceeds it. tokens_max: the

@@ -78,6 +78,8 @@ struct RopeKeys {
     bool needs_window = false;      // layers without a window have no rope (Command-R7B)
     bool needs_scaling = false;     // a config without a scaled kind is refused (GPT-OSS)
     bool has_long = false;          // its scaled kind is longrope, which old configs call su or yarn (Phi-3)
+    // Counts if the top level has no original_max_position_embeddings, even if rope_parameters has one (Phi-3).
+    std::optional<std::int64_t> original_default = std::nullopt;
 };
 inline constexpr const char* partial_key = "partial_rotary_factor";
 
@@ -404,7 +406,7 @@ inline constexpr std::array families = {
                  .max_positions_default = 4096,
                  .windows = Windows::all,
                  .window_default = std::nullopt,
-                 .rope_keys = {.partial = partial_key, .has_long = true}},
+                 .rope_keys = {.partial = partial_key, .has_long = true, .original_default = 4096}},
     FamilyTraits{.model_type = "olmo2",
                  .stem = "Olmo2",
                  .names = &olmo2_names,

@@ -15,6 +15,24 @@
 namespace lorry::engine {
 namespace {
 
+// Output i of the result is output rows[i] of `from`.
+std::unique_ptr<CodedWeight> choose_rows(const kernels::CodedPart& from, std::int64_t in_features, std::span<const std::int64_t> rows) {
+    auto out = std::make_unique<CodedWeight>();
+    out->part = from;
+    out->group_of.assign(from.group_of, from.group_of + in_features);
+    for (const std::int64_t row : rows) {
+        out->codes.insert(out->codes.end(), from.codes + row * in_features, from.codes + (row + 1) * in_features);
+        out->scales.insert(out->scales.end(), from.scales + row * from.groups, from.scales + (row + 1) * from.groups);
+        if (from.zeros != nullptr)
+            out->zeros.insert(out->zeros.end(), from.zeros + row * from.groups, from.zeros + (row + 1) * from.groups);
+    }
+    out->part.codes = out->codes.data();
+    out->part.scales = out->scales.data();
+    out->part.zeros = from.zeros == nullptr ? nullptr : out->zeros.data();
+    out->part.group_of = out->group_of.data();
+    return out;
+}
+
 // Adds up what it packs.
 class WeighingPacker final : public kernels::Packer {
 public:
@@ -99,7 +117,16 @@ private:
     const Tensor& tensor(const std::string& name) const {
         const Tensor* found = checkpoint_.find(name, layout_.prefix);
         CHECK(found != nullptr, "the checkpoint was checked against this layout");
+        checkpoint_.require_finite(*found);
         return *found;
+    }
+    // A finder of tensors, whose numbers are finite. The checkpoint must outlive it.
+    static FindTensor finite_tensors(const Checkpoint& checkpoint, std::string prefix) {
+        return [&checkpoint, prefix = std::move(prefix)](const std::string& name) {
+            const Tensor* const found = checkpoint.find(name, prefix);
+            if (found != nullptr) checkpoint.require_finite(*found);
+            return found;
+        };
     }
     float attention_scale(std::size_t layer) const {
         const float scale = config_.attention_scale ? static_cast<float>(*config_.attention_scale)
@@ -116,7 +143,7 @@ private:
     }
 
     void load_heads(ModelWeights& out) {
-        const FindTensor find = [this](const std::string& name) { return checkpoint_.find(name, layout_.prefix); };
+        const FindTensor find = finite_tensors(checkpoint_, layout_.prefix);
         if (layout_.masked) out.before_head = pack_hidden(*layout_.masked, find, packer_, out.vectors);
         if (const std::string bias = head_bias_of(config_, layout_, checkpoint_); !bias.empty())
             out.head_bias = out.vectors.add(values(bias));
@@ -157,8 +184,7 @@ private:
         };
         need("linear.weight", {config.out_features, config.in_features});
         if (config.bias) need("linear.bias", {config.out_features});
-        HiddenLayer layer = pack_hidden(
-            module, [&](const std::string& name) { return own.find(name, ""); }, packer_, vectors);
+        HiddenLayer layer = pack_hidden(module, finite_tensors(own, ""), packer_, vectors);
         layer.activation = config.activation;
         return layer;
     }
@@ -468,7 +494,8 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
                      .layout = {},
                      .checkpoint = nullptr,
                      .weights = ModelWeights(backend),
-                     .fingerprint = {}};
+                     .fingerprint = {},
+                     .unused_tensors = {}};
     if (!can_pool(backend) && (!parts.config.generates || parts.config.embedder || parts.config.token_score)) {
         throw std::runtime_error(fmt::format(
             "{}: a GPU runs no encoders, no classification heads and no embedding models yet; use --device cpu", folder.string()));
@@ -484,7 +511,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     parts.checkpoint = std::make_unique<Checkpoint>(folder, *parts.config.names);
     parts.layout = layout_of(parts.config);
     untie_own_head(parts.config, parts.layout, *parts.checkpoint);
-    check_checkpoint(parts.config, parts.layout, *parts.checkpoint);
+    parts.unused_tensors = check_checkpoint(parts.config, parts.layout, *parts.checkpoint).unused;
     limit_context(parts.config, context_max);
 
     ContentHash hash;
@@ -514,6 +541,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
 
 const ModelLayout& Model::layout() const { CHECK(false, "only a loaded model has a layout"); }
 const Checkpoint& Model::checkpoint() const { CHECK(false, "only a loaded model has a checkpoint"); }
+std::span<const std::string> Model::unused_tensors() const { return {}; }
 
 ModelReport inspect_model(const std::filesystem::path& folder, std::optional<PoolingMode> pooling) {
     ModelReport report;

@@ -137,6 +137,7 @@ struct ModelParts {
     std::unique_ptr<Checkpoint> checkpoint;
     ModelWeights weights;
     std::string fingerprint;
+    std::vector<std::string> unused_tensors;  // CheckedTensors::unused
 };
 
 // A head's hidden layer and its output, packed exactly. `tensor` finds a tensor by its name; null: there is none, as of a layer that is

@@ -69,14 +69,17 @@ QuantizedConfig read_gptq(const Section& section) {
     QuantizedConfig out{.format = CodeFormat::gptq, .bits = bits_at(section, "bits", bits), .has_zeros = true};
     out.group_size = group_at(section, "group_size", 128);
     // Newer programs write the format under either key.
+    const std::string_view format = text_at(section, "checkpoint_format", text_at(section, "format", "gptq"));
     for (const char* key : {"checkpoint_format", "format"}) {
-        const std::string_view format = text_at(section, key, "gptq");
-        require(section, key, format == "gptq" || format == "gptq_v2", "gptq and gptq_v2");
-        if (section.find(key) != nullptr) out.zeros_less_one = format == "gptq";
+        const std::string_view named = text_at(section, key, format);
+        require(section, key, named == "gptq" || named == "gptq_v2", "gptq and gptq_v2");
+        require(section, key, named == format, fmt::format("the same as checkpoint_format, which is {}", format));
     }
-    if (section.find("checkpoint_format") == nullptr && section.find("format") == nullptr) out.zeros_less_one = true;
+    out.zeros_less_one = format == "gptq";
+    // Static groups are those of the inputs as they stand, in whatever order these were quantized.
+    out.has_order = section.boolean("desc_act", false) && !section.boolean("static_groups", false);
     require(section, "pack_dtype", text_at(section, "pack_dtype", "int32") == "int32", "int32");
-    out.name = fmt::format("GPTQ, {} bits, {}", out.bits, group_text(out.group_size));
+    out.name = fmt::format("GPTQ, {} bits, {}{}", out.bits, group_text(out.group_size), out.has_order ? " with desc_act" : "");
     return out;
 }
 
@@ -115,9 +118,21 @@ std::optional<Section> part_of(const Section& section, const std::string& path, 
     return Section(*value, section.file(), path + "." + key);
 }
 
+// compressed-tensors' formats of codes that share bytes.
+struct PackedFormat {
+    std::string_view name;
+    CodeFormat format;
+    std::int64_t group_size;  // the only one; 0: any
+};
+constexpr std::array packed_formats = {PackedFormat{"pack-quantized", CodeFormat::packed_integers, 0},
+                                       PackedFormat{"mxfp4-pack-quantized", CodeFormat::mxfp4_packed, 32},
+                                       PackedFormat{"nvfp4-pack-quantized", CodeFormat::nvfp4_packed, 16}};
+
+bool is_packed(CodeFormat format) { return std::ranges::find(packed_formats, format, &PackedFormat::format) != packed_formats.end(); }
+
 // Rounding of activations is done for int8 by token, as that alone does not depend on the batch; others are left out.
 bool rounds_inputs(const Section& group, const Section& activations, CodeFormat format) {
-    require(group, "input_activations", format != CodeFormat::packed_integers, "null with packed integers");
+    require(group, "input_activations", !is_packed(format), "null with packed codes");
     if (format != CodeFormat::integers) return false;
     require(activations, "num_bits", activations.integer("num_bits", 8, 1, 64) == 8, "8 bits");
     require(activations, "type", text_at(activations, "type", "int") == "int", "int");
@@ -130,15 +145,16 @@ bool rounds_inputs(const Section& group, const Section& activations, CodeFormat 
 CodeFormat format_at(const Section& section, const Section& weights) {
     const std::string_view format = text_at(section, "format", "");
     const bool is_float = text_at(weights, "type", "int") == "float";
-    if (format == "pack-quantized") return CodeFormat::packed_integers;
+    const auto* const packed = std::ranges::find(packed_formats, format, &PackedFormat::name);
+    if (packed != packed_formats.end()) return packed->format;
     require(section, "format", format == "int-quantized" || format == "float-quantized" || format == "naive-quantized",
-            "pack-quantized, int-quantized, float-quantized and naive-quantized");
+            names_in(packed_formats) + ", int-quantized, float-quantized and naive-quantized");
     return is_float ? CodeFormat::fp8 : CodeFormat::integers;
 }
 
 void read_strategy(const Section& weights, QuantizedConfig& out) {
     const std::string_view strategy = text_at(weights, "strategy", weights.find("group_size") != nullptr ? "group" : "tensor");
-    if (strategy == "group") {
+    if (strategy == "group" || (strategy == "tensor_group" && out.format == CodeFormat::nvfp4_packed)) {
         out.group_size = group_at(weights, "group_size", std::nullopt);
         out.name += ", " + group_text(out.group_size);
     } else if (strategy == "block") {
@@ -154,6 +170,17 @@ void read_strategy(const Section& weights, QuantizedConfig& out) {
         require(weights, "strategy", strategy == "channel" || strategy == "tensor", "tensor, channel, group and block");
         out.name += strategy == "channel" ? ", one scale for each output" : ", one scale for each tensor";
     }
+}
+
+// Whether inputs were put into groups in another order than their own: older versions called this group, dynamic or true.
+bool has_group_order(const Section& weights) {
+    const Json* const order = weights.find("actorder");
+    if (order == nullptr) return false;
+    if (order->is_bool()) return *order->as_bool();
+    const std::string_view name = text_at(weights, "actorder", "");
+    const bool has_order = name == "group" || name == "dynamic";
+    require(weights, "actorder", has_order || name == "weight" || name == "static", "null, weight, static, group and dynamic");
+    return has_order;
 }
 
 constexpr std::array<std::string_view, 5> group_keys = {"targets", "weights", "input_activations", "output_activations", "format"};
@@ -186,17 +213,29 @@ QuantizedConfig read_compressed(const Section& section) {
     QuantizedConfig out{.format = format_at(section, *weights)};
     refuse_others(*weights, number_keys);
     require(*weights, "dynamic", !weights->boolean("dynamic", false), "false");
-    const bool is_float = out.format == CodeFormat::fp8;
+    const bool is_float4 = out.format == CodeFormat::mxfp4_packed || out.format == CodeFormat::nvfp4_packed;
+    const bool is_float = out.format == CodeFormat::fp8 || is_float4;
     const std::string_view type = text_at(*weights, "type", "int");
     require(*weights, "type", type == (is_float ? "float" : "int"), is_float ? "float" : "int");
     constexpr std::array<std::int64_t, 2> packed_bits = {4, 8};
     constexpr std::array<std::int64_t, 1> byte_bits = {8};
-    const bool is_packed = out.format == CodeFormat::packed_integers;
-    out.bits = bits_at(*weights, "num_bits", is_packed ? std::span<const std::int64_t>(packed_bits) : byte_bits);
+    constexpr std::array<std::int64_t, 1> float4_bits = {4};
+    const bool is_packed_integers = out.format == CodeFormat::packed_integers;
+    out.bits = bits_at(*weights, "num_bits",
+                       is_packed_integers ? std::span<const std::int64_t>(packed_bits)
+                       : is_float4        ? float4_bits
+                                          : byte_bits);
     out.has_zeros = !weights->boolean("symmetric", true);
-    require(*weights, "symmetric", is_packed || !out.has_zeros, "true");
+    require(*weights, "symmetric", is_packed_integers || !out.has_zeros, "true");
     out.name = fmt::format("compressed-tensors, {} bits{}", out.bits, is_float ? " floating point" : "");
     read_strategy(*weights, out);
+    if (is_float4) {
+        const std::int64_t size = std::ranges::find(packed_formats, out.format, &PackedFormat::format)->group_size;
+        require(*weights, "group_size", out.group_size == size, fmt::format("{} with {}", size, own_format));
+    }
+    out.has_order = has_group_order(*weights);
+    require(*weights, "actorder", is_packed_integers || !out.has_order, "weight and static with codes that are not packed");
+    if (out.has_order) out.name += " with actorder";
     if (const auto activations = part_of(group, path, "input_activations")) {
         refuse_others(*activations, number_keys);
         out.rounds_inputs = rounds_inputs(group, *activations, out.format);

@@ -11,7 +11,19 @@ namespace lorry::engine {
 class Section;
 
 // Where a checkpoint's codes, scales and zero points are.
-enum class CodeFormat : std::uint8_t { gptq, awq, packed_integers, integers, fp8, fp8_blocks, bitsandbytes_4bit, bitsandbytes_int8, mxfp4 };
+enum class CodeFormat : std::uint8_t {
+    gptq,
+    awq,
+    packed_integers,
+    integers,
+    fp8,
+    fp8_blocks,
+    bitsandbytes_4bit,
+    bitsandbytes_int8,
+    mxfp4,
+    mxfp4_packed,
+    nvfp4_packed
+};
 
 struct CodeBlock {
     std::int64_t outputs = 0;
@@ -25,6 +37,7 @@ struct QuantizedConfig {
     std::optional<std::int64_t> group_size;  // inputs that share a scale; nullopt: all of an output, or those of a block
     std::optional<CodeBlock> block;          // outputs and inputs that share a scale
     bool has_zeros = false;                  // zero points are stored
+    bool has_order = false;                  // inputs were quantized in an order that only a tensor tells
     bool zeros_less_one = false;             // they are stored less 1 (GPTQ's first version)
     bool rounds_inputs = false;              // activations are rounded to int8, with a scale for each token
 };

@@ -89,12 +89,13 @@ std::vector<double> read_factors(const Section& parameters, const char* key, std
     return out;
 }
 
-// What the scaled kinds have besides theta. max_positions: without the scaling.
-void read_scaling(const Section& config, const Section& parameters, std::int64_t max_positions, std::int64_t rotated, RopeConfig& rope) {
-    // A top-level original_max_position_embeddings takes precedence over the one in the object.
-    rope.original_max_positions =
-        config.integer("original_max_position_embeddings",
-                       parameters.integer("original_max_position_embeddings", max_positions, 1, size_max), 1, size_max);
+constexpr const char* original_key = "original_max_position_embeddings";
+
+// What the scaled kinds have besides theta. max_positions: without the scaling. outer: a top-level original_max_position_embeddings, which
+// takes precedence over the one in the object.
+void read_scaling(const Section& config, const Section& parameters, std::optional<std::int64_t> outer, std::int64_t max_positions,
+                  std::int64_t rotated, RopeConfig& rope) {
+    rope.original_max_positions = outer ? *outer : parameters.integer(original_key, max_positions, 1, size_max);
     // Dynamic scaling starts at max_position_embeddings, whatever the original was.
     if (rope.kind == RopeConfig::Kind::dynamic) rope.original_max_positions = max_positions;
     const bool has_ratio = rope.kind == RopeConfig::Kind::yarn || rope.kind == RopeConfig::Kind::longrope;
@@ -118,8 +119,7 @@ void read_scaling(const Section& config, const Section& parameters, std::int64_t
             read_yarn(parameters, rope);
             break;
         case RopeConfig::Kind::longrope:
-            if (rope.original_max_positions <= 1)
-                config.refuse("original_max_position_embeddings", "longrope divides by its logarithm: it must be above 1");
+            if (rope.original_max_positions <= 1) config.refuse(original_key, "longrope divides by its logarithm: it must be above 1");
             rope.configured_positions = max_positions;
             rope.short_factors = read_factors(parameters, "short_factor", rotated / 2);
             rope.long_factors = read_factors(parameters, "long_factor", rotated / 2);
@@ -162,7 +162,10 @@ RopeConfig read_one(const Section& config, const FamilyTraits& traits, ModelConf
     refuse_unknown_keys(parameters);
     read_partial(config, &parameters, keys, out);
     rope.theta = parameters.real("rope_theta", rope.theta, 1.0, theta_max);
-    if (rope.kind != RopeConfig::Kind::standard) read_scaling(config, parameters, out.max_positions, out.rotated(), rope);
+    if (rope.kind == RopeConfig::Kind::standard) return rope;
+    std::optional<std::int64_t> outer = keys.original_default;
+    if (config.find(original_key) != nullptr) outer = config.integer(original_key, std::nullopt, 1, size_max);
+    read_scaling(config, parameters, outer, out.max_positions, out.rotated(), rope);
     return rope;
 }
 
@@ -177,7 +180,9 @@ RopeConfig read_of_layers(const Section& config, const ModelConfig& model, const
             parameters.refuse(partial_key, "only models that rotate whole heads are supported");
         rope.kind = kind_of(parameters, may_scale ? std::span<const RopeName>(layer_rope_names) : standard_names);
         rope.theta = parameters.real("rope_theta", rope.theta, 1.0, theta_max);
-        if (rope.kind != RopeConfig::Kind::standard) read_scaling(config, parameters, model.max_positions, model.rotated(), rope);
+        // As in transformers, a top-level original_max_position_embeddings has no meaning where each type of layers has an object.
+        if (rope.kind != RopeConfig::Kind::standard)
+            read_scaling(config, parameters, std::nullopt, model.max_positions, model.rotated(), rope);
     };
     const Json* const scaling = config.find("rope_scaling");
     if (scaling != nullptr && model.is_encoder) config.refuse("rope_scaling", "scaled rope is not supported for this model_type");

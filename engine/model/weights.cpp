@@ -124,16 +124,31 @@ Expected<Tensor, std::string> parse_entry(const std::string& name, const Json& e
     return tensor;
 }
 
-// True if no element has all exponent bits set, as NaN and infinities have (IEEE 754).
+// True if no element has all exponent bits set, as NaN and infinities have (IEEE 754). Takes as many at once as a cache line has, for
+// which compilers use vector instructions.
 template <typename Bits>
 bool has_finite_exponents(std::span<const std::byte> bytes, Bits exponent) {
-    Bits found = 0;
-    for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
-        Bits bits = 0;
-        std::memcpy(&bits, bytes.data() + at, sizeof bits);
-        found = static_cast<Bits>(found | static_cast<Bits>((bits & exponent) == exponent));
+    using Line = std::array<Bits, 64 / sizeof(Bits)>;
+    Line found{};
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(Line)) {
+        Line line{};
+        if (bytes.size() - at >= sizeof line) {
+            std::memcpy(line.data(), bytes.data() + at, sizeof line);
+        } else {
+            std::memcpy(line.data(), bytes.data() + at, bytes.size() - at);
+        }
+        for (std::size_t i = 0; i < line.size(); ++i)
+            found[i] = static_cast<Bits>(found[i] | static_cast<Bits>((line[i] & exponent) == exponent));
     }
-    return found == 0;
+    return std::ranges::all_of(found, [](Bits one) { return one == 0; });
+}
+
+template <typename Bits>
+std::optional<std::uint64_t> first_without_finite_exponent(std::span<const std::byte> bytes, Bits exponent) {
+    if (has_finite_exponents(bytes, exponent)) return std::nullopt;
+    std::size_t at = 0;
+    while (has_finite_exponents(bytes.subspan(at, sizeof(Bits)), exponent)) at += sizeof(Bits);
+    return at / sizeof(Bits);
 }
 
 }  // namespace
@@ -247,21 +262,26 @@ bool equal_values(const Tensor& a, const Tensor& b) {
     return true;
 }
 
-bool is_finite(std::span<const std::byte> elements, kernels::Format format) {
+std::optional<std::uint64_t> first_not_finite(std::span<const std::byte> elements, kernels::Format format) {
     switch (format) {
-        case kernels::Format::float32: return has_finite_exponents<std::uint32_t>(elements, 0x7F80'0000U);
-        case kernels::Format::float16: return has_finite_exponents<std::uint16_t>(elements, 0x7C00U);
-        case kernels::Format::bfloat16: return has_finite_exponents<std::uint16_t>(elements, 0x7F80U);
+        case kernels::Format::float32: return first_without_finite_exponent<std::uint32_t>(elements, 0x7F80'0000U);
+        case kernels::Format::float16: return first_without_finite_exponent<std::uint16_t>(elements, 0x7C00U);
+        case kernels::Format::bfloat16: return first_without_finite_exponent<std::uint16_t>(elements, 0x7F80U);
         case kernels::Format::int8_rows:
         case kernels::Format::fp8_rows: break;
     }
     CHECK(false, "a checkpoint's tensors are floating-point numbers");
-    return false;
+    return std::nullopt;
 }
 
-bool is_finite(const Tensor& tensor) {
-    CHECK(tensor.format.has_value(), "only float tensors are finite or not");
-    return is_finite(tensor.bytes, *tensor.format);
+std::string index_text(std::span<const std::int64_t> shape, std::uint64_t element) {
+    std::vector<std::uint64_t> index(shape.size());
+    for (std::size_t i = shape.size(); i-- > 0;) {
+        const auto extent = static_cast<std::uint64_t>(shape[i]);
+        index[i] = element % extent;
+        element /= extent;
+    }
+    return fmt::format("[{}]", fmt::join(index, ", "));
 }
 
 void rename_tensors(std::vector<Tensor>& tensors, std::span<const Renamed> renamed, std::string_view after) {
@@ -439,6 +459,21 @@ const std::string& Checkpoint::file_of(const Tensor& tensor) const {
         if (not_after(bytes.data(), tensor.bytes.data()) && not_after(tensor.bytes.data(), bytes.data() + bytes.size())) return file.path;
     }
     CHECK(false, "a tensor of this checkpoint is in one of its files");
+}
+
+void Checkpoint::require_finite(const Tensor& tensor) const {
+    CHECK(tensor.format.has_value(), "only float tensors are finite or not");
+    const auto element = first_not_finite(tensor.bytes, *tensor.format);
+    if (!element) return;
+    throw std::runtime_error(
+        fmt::format("{}: tensor {} is NaN or infinite at {}: the weights are damaged; fetch the file again, or "
+                    "quantize or train the model again",
+                    file_of(tensor), tensor.name, index_text(tensor.shape, *element)));
+}
+
+std::vector<float> Checkpoint::finite_values(const Tensor& tensor) const {
+    require_finite(tensor);
+    return to_float(tensor);
 }
 
 void Checkpoint::add_to(ContentHash& hash) const {

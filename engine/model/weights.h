@@ -70,9 +70,10 @@ std::vector<float> row_of(const Tensor& tensor, std::int64_t row);
 // True if the shapes and the elements are equal, whatever the dtypes. The tensors must have bytes; false if one has no format.
 bool equal_values(const Tensor& a, const Tensor& b);
 
-// False if any element is NaN or infinite. The tensor must have a format and bytes; elements are whole.
-bool is_finite(const Tensor& tensor);
-bool is_finite(std::span<const std::byte> elements, kernels::Format format);
+// The number of the first element that is NaN or infinite; nullopt: all are finite. Elements are whole.
+std::optional<std::uint64_t> first_not_finite(std::span<const std::byte> elements, kernels::Format format);
+// "[3, 17]": where that element of a tensor is.
+std::string index_text(std::span<const std::int64_t> shape, std::uint64_t element);
 
 // All weight files of a model folder. Constant after construction; any thread may read.
 class Checkpoint {
@@ -90,6 +91,11 @@ public:
     const std::vector<Tensor>& tensors() const { return tensors_; }  // of all files, by name
     // The file that contains a tensor of this checkpoint.
     const std::string& file_of(const Tensor& tensor) const;
+    // Throws std::runtime_error that names file, tensor and element if a number of this tensor is NaN or infinite. Reads all of it; the
+    // tensor must have a format.
+    void require_finite(const Tensor& tensor) const;
+    // The same, then to_float().
+    std::vector<float> finite_values(const Tensor& tensor) const;
     // Adds the headers and sizes of all files to the hash.
     void add_to(ContentHash& hash) const;
     void release_pages() const;  // see MappedFile

@@ -86,8 +86,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
     }
     if (check.model.config.head_untied) check.remarks.emplace_back(head_untied_remark);
     for (const std::string& part : check.model.config.skipped_parts) check.remarks.push_back(part + std::string(part_skipped_remark));
-    if (!check.model.unused_tensors.empty())
-        check.remarks.push_back("tensors that are not used: " + consumer::listed(check.model.unused_tensors, names_shown));
+    if (!check.model.unused_tensors.empty()) check.remarks.push_back(unused_remark(check.model.unused_tensors));
 }
 
 // The size of one token's keys and values, on the CPU or, if it lacks the format, on a GPU. The format of the weights does not matter.

@@ -69,6 +69,8 @@ ADAPTERS = {
         "llama-gqa-linear", {"r": 2, "lora_alpha": 4, "target_modules": MLP, "exclude_modules": r".*layers\.0\.mlp\.(up|down)_proj"},
         {}),
     "bias-all": ("llama-bias", {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "up_proj"], "bias": "all"}, {}),
+    "bias-all-saved": ("llama-bias", {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "bias": "all", "modules_to_save": ["v_proj"]},
+                       {"dtype": BF16}),
     "bias-lora-only": ("llama-bias", {"r": 2, "lora_alpha": 4, "target_modules": ["k_proj", "down_proj"], "bias": "lora_only"}, {}),
     "lora-bias": ("llama-bias", {"r": 2, "lora_alpha": 3, "target_modules": ["o_proj"], "lora_bias": True},
                   {"may_refuse": ["lora_bias"]}),

@@ -205,6 +205,24 @@ def mxfp4(tensors, name, shape):
     return convert_moe_packed_tensors(octets, scales, dtype=torch.float32)
 
 
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+
+
+def floats4(config, tensors, path, outputs, inputs):
+    size = weights_of(config)["group_size"]
+    octets = tensors.bits(path + ".weight_packed", [outputs, inputs // 2], "U8")
+    codes = torch.stack([octets & 15, octets >> 4], 2).reshape(outputs, inputs).long()
+    shape, step = [outputs, inputs // size], 1.3 / 2.9 / inputs**0.5
+    if size == 32:
+        middle = round(127 + math.log2(step))
+        exponents = [middle - 1 + (i * 5 + i // 7) % 3 for i in range(outputs * inputs // size)]
+        scales = 2.0 ** (tensors.values(path + ".weight_scale", shape, "U8", exponents).float() - 127)
+    else:
+        stored = tensors.bits(path + ".weight_scale", shape, "F8_E4M3").float()  # about 110: the root of their mean square
+        scales = stored / tensors.values(path + ".weight_global_scale", [1], "F32", [rounded(110 / step)])
+    return torch.tensor(E2M1)[codes] * scales[:, torch.arange(inputs) // size]
+
+
 def compressed_config(format, weights, activations=None):
     group = {"targets": ["Linear"], "weights": {"dynamic": False, "observer": "minmax", "symmetric": True, "block_structure": None,
              "group_size": None, "actorder": None, **weights}, "input_activations": activations, "output_activations": None}  # fmt: skip
@@ -215,6 +233,10 @@ def compressed_config(format, weights, activations=None):
 
 def int_weights(bits, strategy, **keys):
     return {"num_bits": bits, "type": "int", "strategy": strategy, **keys}
+
+
+def float4_weights(group_size, strategy, scale_dtype):
+    return {"num_bits": 4, "type": "float", "strategy": strategy, "group_size": group_size, "scale_dtype": scale_dtype}
 
 
 BY_TOKEN = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True, "group_size": None}
@@ -268,6 +290,11 @@ CHECKPOINTS = {
     "compressed-w4-nested": (
         "Gemma3ForConditionalGeneration", golden_families.CHECKPOINTS["gemma3-nested"][1], packed,
         {**compressed_config("pack-quantized", int_weights(4, "group", group_size=16)), "ignore": ["re:vision_tower.*", "lm_head"]}, ()),
+    "compressed-mxfp4": (
+        LLAMA, golden_families.decoder(64, 4, 2, intermediate_size=96), floats4,
+        compressed_config("mxfp4-pack-quantized", float4_weights(32, "group", "torch.uint8")), ()),
+    "compressed-nvfp4": (
+        LLAMA, llama(), floats4, compressed_config("nvfp4-pack-quantized", float4_weights(16, "tensor_group", "torch.float8_e4m3fn")), ()),
     "compressed-w8": (LLAMA, llama(), packed, compressed_config("pack-quantized", int_weights(8, "channel")), ()),
     "compressed-w8a8": (LLAMA, llama(), integers, compressed_config("int-quantized", int_weights(8, "channel"), BY_TOKEN), ()),
     "compressed-fp8": (
@@ -368,7 +395,7 @@ REFUSED = {
     "compressed-kv": (
         {**compressed_config("pack-quantized", W4), "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, ["kv_cache_scheme", "--kv-dtype"]),
     "compressed-static": (compressed_config("int-quantized", W8, {**BY_TOKEN, "dynamic": False}), ["dynamic"]),
-    "compressed-nvfp4": (compressed_config("nvfp4-pack-quantized", W4), ["format", "nvfp4-pack-quantized", "pack-quantized"]),
+    "compressed-mxfp6": (compressed_config("mxfp6-pack-quantized", W4), ["format", "mxfp6-pack-quantized", "pack-quantized"]),
     "compressed-group-key": (in_group({"quux": 3}), ["config_groups.group_0.quux", "unknown"]),
     "compressed-group-format": (
         in_group({"format": "int-quantized"}), ["config_groups.group_0.format", "int-quantized", "of quantization_config"]),
@@ -510,6 +537,8 @@ def write_all(models, names):
 
 
 def by_compressed_tensors(quantization, stored, shape):
+    from compressed_tensors.compressors.mx_utils import decompress_mx_scale
+    from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
     from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
     from compressed_tensors.quantization import QuantizationArgs
     from compressed_tensors.quantization.lifecycle.forward import dequantize
@@ -517,6 +546,11 @@ def by_compressed_tensors(quantization, stored, shape):
     # dequantize() takes columns in the order of their groups, and does not know this key.
     given = {key: value for key, value in weights_of(quantization).items() if value is not None and key != "actorder"}
     arguments = QuantizationArgs(**given)
+    if arguments.type == "float" and arguments.num_bits == 4:
+        codes = unpack_fp4_from_uint8(stored["weight_packed"], *shape, dtype=torch.float32)
+        is_mx = stored["weight_scale"].dtype == torch.uint8
+        scales = decompress_mx_scale(stored["weight_scale"]) if is_mx else stored["weight_scale"]
+        return dequantize(codes, scales.float(), None, arguments, torch.float32, stored.get("weight_global_scale"))
     scales, zeros = stored["weight_scale"].float(), None
     if "weight_packed" in stored:
         codes = unpack_from_int32(stored["weight_packed"], arguments.num_bits, torch.Size(shape))
@@ -543,8 +577,8 @@ def by_bitsandbytes(_, stored, shape):
     return functional.dequantize_4bit(stored["weight"], quant_state).reshape(shape)
 
 
-LIBRARIES = {packed: by_compressed_tensors, integers: by_compressed_tensors, floats: by_compressed_tensors, blocks: by_bitsandbytes,
-             rows: by_bitsandbytes}  # fmt: skip
+LIBRARIES = {packed: by_compressed_tensors, integers: by_compressed_tensors, floats: by_compressed_tensors,
+             floats4: by_compressed_tensors, blocks: by_bitsandbytes, rows: by_bitsandbytes}  # fmt: skip
 
 
 def compare_with_libraries():

@@ -117,7 +117,7 @@ TEST(FamilyConfig, PhisLongRopeHasThreeNamesAndRotatesAPartOfAHead) {
         parse_family("phi3", R"("head_dim":8,"max_position_embeddings":4096,"rope_parameters":{"rope_type":"longrope",)" + factors +
                                  R"(,"partial_rotary_factor":0.5,"original_max_position_embeddings":1024,"rope_theta":99})");
     EXPECT_EQ(newer.rotated(), 4);
-    EXPECT_EQ(newer.rope.original_max_positions, 1024);
+    EXPECT_EQ(newer.rope.original_max_positions, 4096) << "the top level's default, as in transformers";
     EXPECT_EQ(newer.rope.theta, 99.0);
     EXPECT_EQ(parse_family("phi3").windows.front(), std::nullopt);
     EXPECT_EQ(parse_family("phi3", R"("sliding_window":2047)").windows.front(), 2047);

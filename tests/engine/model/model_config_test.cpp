@@ -41,6 +41,22 @@ ModelConfig parse(const std::string& family, const std::string& members = "") {
     return ModelConfig::parse(config_with(family, members), "", "config.json");
 }
 
+// Pins: where an object of rope and the top level name different original contexts, that of transformers counts.
+TEST(ModelConfig, TheOriginalContextIsThatOfTransformers) {
+    const auto original = [](const std::string& family, const std::string& members) {
+        return parse(family, R"("max_position_embeddings":8192,)" + members).rope.original_max_positions;
+    };
+    const std::string llama3 = R"("rope_scaling":{"rope_type":"llama3","factor":2,"original_max_position_embeddings":1024,)"
+                               R"("low_freq_factor":1,"high_freq_factor":4})";
+    EXPECT_EQ(original("llama", llama3), 1024);
+    EXPECT_EQ(original("llama", llama3 + R"(,"original_max_position_embeddings":2048)"), 2048);
+    EXPECT_EQ(original("gemma3_text", llama3 + R"(,"original_max_position_embeddings":2048)"), 1024) << "an object for each type of layers";
+    const std::string longrope =
+        R"("rope_scaling":{"type":"longrope","short_factor":[1,1],"long_factor":[2,2],"original_max_position_embeddings":1024})";
+    EXPECT_EQ(original("phi3", longrope), 4096) << "the default of the top level";
+    EXPECT_EQ(original("phi3", longrope + R"(,"original_max_position_embeddings":1024)"), 1024);
+}
+
 class RefusedConfig : public testing::TestWithParam<std::string> {};
 
 TEST_P(RefusedConfig, IsRefusedWithFileKeyAndValue) {

@@ -146,13 +146,17 @@ TEST(Safetensors, NumbersThatAreNotFiniteAreFoundInEveryFormat) {
         for (std::uint32_t pattern = 0; pattern <= 0xFFFFU; ++pattern) {
             const std::array<std::uint16_t, 3> values = {0x3C00, static_cast<std::uint16_t>(pattern), 0x3C00};
             const engine::Tensor three = tensor(format, std::as_bytes(std::span(values)));
-            ASSERT_EQ(engine::is_finite(three), std::isfinite(engine::to_float(three)[1])) << pattern;
+            const auto element = engine::first_not_finite(three.bytes, format);
+            ASSERT_EQ(element.has_value(), !std::isfinite(engine::to_float(three)[1])) << pattern;
+            ASSERT_EQ(element.value_or(1), 1U) << pattern;
         }
     }
     constexpr float largest = std::numeric_limits<float>::max();
     for (const float value : {0.0F, -0.0F, largest, -largest, std::numeric_limits<float>::denorm_min(), HUGE_VALF, -HUGE_VALF,
                               std::numeric_limits<float>::quiet_NaN()}) {
-        EXPECT_EQ(engine::is_finite(tensor(kernels::Format::float32, std::as_bytes(std::span(&value, 1)))), std::isfinite(value)) << value;
+        EXPECT_EQ(engine::first_not_finite(std::as_bytes(std::span(&value, 1)), kernels::Format::float32).has_value(),
+                  !std::isfinite(value))
+            << value;
     }
 }
 

@@ -196,6 +196,26 @@ TEST(ModelReport, SaysWhichPartsOfAMultimodalModelAreLeftOut) {
                 testing::ContainsRegex("warning +vision_config describes a part of the model that Lorry does not run"));
 }
 
+// Pins: a bias that config.json does not know of was left out without a word, as a third of the layers would have been.
+TEST(ModelReport, SaysWhichTensorsAreNotUsed) {
+    const GoldenWithTokenizer golden("checkpoints/granite");
+    auto config = *schema::Json::parse(tests::read_whole(golden.settings.model + "/config.json"));
+    EXPECT_THAT(EngineSetup(golden.settings).describe(), testing::Not(testing::HasSubstr("not used")));
+    config.set("attention_bias", false);
+    tests::write_text(golden.settings.model + "/config.json", config.dump());
+    const std::string remark = "tensors that are not used: model.layers.0.self_attn.k_proj.bias, model.layers.0.self_attn.o_proj.bias, ";
+    const std::string advice =
+        "config.json has no bias for the module of model.layers.0.self_attn.k_proj.bias, so that it is left out, as in transformers: check "
+        "config.json";
+    EXPECT_THAT(check_model(golden.settings).remarks,
+                testing::Contains(testing::AllOf(testing::StartsWith(remark), testing::EndsWith(advice))));
+    EXPECT_THAT(EngineSetup(golden.settings).describe(), testing::AllOf(testing::HasSubstr(remark), testing::HasSubstr(advice)));
+    config.set("num_hidden_layers", 1);
+    config.set("attention_bias", true);
+    tests::write_text(golden.settings.model + "/config.json", config.dump());
+    EXPECT_EQ(check_model(golden.settings).remarks.back().find("has no bias"), std::string::npos);
+}
+
 engine::ModelReport one_layer_of(std::int64_t positions) {
     engine::ModelReport model;
     model.config.layers = 1;
