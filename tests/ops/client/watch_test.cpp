@@ -265,7 +265,7 @@ TEST_F(AdapterCommands, WhatWorkersCouldNotUseIsRefusedBeforeTheyHearOfIt) {
     }
     const Call no_model = lorry({"adapters", "add", "mail", data + "adapters/plain", "--model", data + "adapters/plain"});
     EXPECT_EQ(no_model.code, 2);
-    EXPECT_THAT(no_model.err, HasSubstr("a model folder is one that transformers' save_pretrained wrote"));
+    EXPECT_THAT(no_model.err, HasSubstr("the folder holds an adapter"));
     EXPECT_EQ(call({"check-model", data + "adapters/plain"}).code, 2) << "the folder is an adapter's";
     const Call unchecked = lorry({"adapters", "add", "mail", data + "adapters/plain"});
     EXPECT_EQ(unchecked.code, 2);
