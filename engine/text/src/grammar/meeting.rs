@@ -1,7 +1,7 @@
 //! How many patterns meet in one string of a JSON schema. The library merges schemas (`allOf`, `$ref` beside other keywords, `anyOf` beside
 //! them), and looks at once for a text that all patterns match, which takes as long as crossing.rs says. Called by mod.rs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
@@ -13,6 +13,10 @@ use super::crossing::{ways_of, TOO_MANY_WAYS, WAYS_MAX};
 const NOTES: [&str; 9] = ["$defs", "definitions", "$schema", "$id", "$comment", "title", "description", "default", "examples"];
 /// Of formats, which are the library's: more than any has.
 const FORMAT_WAYS: u64 = 12;
+/// Of schemas that describe themselves, each round finds what the one before left out.
+const ROUNDS_MAX: usize = 64;
+/// Of members that are joined, about 100 ns each.
+const NAMES_MAX: usize = 2_000_000;
 
 /// Checks a schema of which no more is changed before the library reads it.
 pub fn check(root: &Value) -> Result<(), String> {
@@ -23,12 +27,19 @@ pub fn check(root: &Value) -> Result<(), String> {
     if all <= WAYS_MAX {
         return Ok(());
     }
-    let mut meeting = Meeting { root, texts, all, merges: merges(root), known: HashMap::new(), open: HashSet::new() };
-    meeting.of(root);
-    if meeting.known.values().any(|&ways| ways > WAYS_MAX) {
-        return Err(TOO_MANY_WAYS.to_string());
+    let mut meeting =
+        Meeting { root, texts, merges: merges(root), known: HashMap::new(), before: HashMap::new(), open: HashSet::new(), names: 0 };
+    for _ in 0..ROUNDS_MAX {
+        meeting.of(root);
+        if meeting.names > NAMES_MAX || meeting.known.values().any(|ways| ways.most() > WAYS_MAX) {
+            break;
+        }
+        if meeting.known == meeting.before {
+            return Ok(());
+        }
+        meeting.before = std::mem::take(&mut meeting.known);
     }
-    Ok(())
+    Err(TOO_MANY_WAYS.to_string())
 }
 
 /// Whether any of its schemas are merged.
@@ -64,12 +75,16 @@ fn collect(value: &Value, texts: &mut HashMap<String, u64>, all: &mut u64) -> Re
 fn own(schema: &Map<String, Value>, of_pattern: impl Fn(&str) -> Result<u64, String>) -> Result<Vec<(String, u64)>, String> {
     let mut found = Vec::new();
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
-        found.push((format!("pattern {pattern}"), of_pattern(pattern)?));
+        found.push((key_of("pattern", pattern), of_pattern(pattern)?));
     }
     if let Some(format) = schema.get("format").and_then(Value::as_str) {
-        found.push((format!("format {format}"), FORMAT_WAYS));
+        found.push((key_of("format", format), FORMAT_WAYS));
     }
     Ok(found)
+}
+
+fn key_of(keyword: &str, text: &str) -> String {
+    format!("{keyword} {text}")
 }
 
 /// What cannot be read is refused by the library.
@@ -79,76 +94,136 @@ fn ways_of_pattern(pattern: &str) -> Result<u64, String> {
     ways_of(builder.exprset(), expression)
 }
 
+/// The most ways of one string, by where strings may stand in what a schema describes. Deeper down they are taken for one another: what
+/// is merged there is never more than that.
+#[derive(Clone, PartialEq)]
+struct Ways<'a> {
+    /// The value itself.
+    own: u64,
+    /// In these members of an object,
+    named: BTreeMap<&'a str, u64>,
+    /// in others, which `patternProperties` and `additionalProperties` describe: where two schemas meet, also those that only one names,
+    others: u64,
+    /// and in elements of a list.
+    elements: u64,
+}
+
+impl<'a> Ways<'a> {
+    fn none() -> Self {
+        Ways { own: 1, named: BTreeMap::new(), others: 1, elements: 1 }
+    }
+
+    fn most(&self) -> u64 {
+        self.named.values().copied().fold(self.own.max(self.others).max(self.elements), u64::max)
+    }
+
+    /// Of values that both schemas describe (`merged`), or one of them.
+    fn with(mut self, other: &Ways<'a>, merged: bool) -> Self {
+        let join = |one: u64, two: u64| if merged { one.saturating_mul(two) } else { one.max(two) };
+        for (name, ways) in &mut self.named {
+            if !other.named.contains_key(name) {
+                *ways = join(*ways, other.others);
+            }
+        }
+        for (&name, &ways) in &other.named {
+            let own = self.named.get(name).copied().unwrap_or(self.others);
+            self.named.insert(name, join(own, ways));
+        }
+        self.own = join(self.own, other.own);
+        self.others = join(self.others, other.others);
+        self.elements = join(self.elements, other.elements);
+        self
+    }
+}
+
 struct Meeting<'a> {
     root: &'a Value,
     texts: HashMap<String, u64>,
-    /// Of all patterns together; no string has more.
-    all: u64,
     merges: bool,
-    /// By the address of a schema.
-    known: HashMap<*const Value, u64>,
+    /// By the address of a schema: as found in this round and in the one before.
+    known: HashMap<*const Value, Ways<'a>>,
+    before: HashMap<*const Value, Ways<'a>>,
     /// Those being looked at.
     open: HashSet<*const Value>,
+    /// Of members, in all that was joined.
+    names: usize,
 }
 
-impl Meeting<'_> {
-    /// Of the strings that a schema describes, itself or within, the most that one has. Members of objects and elements of lists are
-    /// taken for one another: what is merged is never more than that.
-    fn of(&mut self, value: &Value) -> u64 {
-        let Value::Object(schema) = value else { return 1 };
-        if let Some(&ways) = self.known.get(&(value as *const Value)) {
-            return ways;
+impl<'a> Meeting<'a> {
+    fn of(&mut self, value: &'a Value) -> Ways<'a> {
+        let (Value::Object(schema), true) = (value, self.names <= NAMES_MAX) else { return Ways::none() };
+        let address = value as *const Value;
+        if let Some(ways) = self.known.get(&address) {
+            return ways.clone();
         }
-        if !self.open.insert(value) {
-            // It describes itself, and is merged with itself where anything is merged.
-            return if self.merges { self.all } else { 1 };
+        if !self.open.insert(address) {
+            // It describes itself. Only what is merged can make more of it.
+            return self.before.get(&address).filter(|_| self.merges).cloned().unwrap_or_else(Ways::none);
         }
-        let own = own(schema, |pattern| Ok(self.texts.get(&format!("pattern {pattern}")).copied().unwrap_or(1))).unwrap_or_default();
-        let own = own.into_iter().fold(1_u64, |all, (_, ways)| all.saturating_mul(ways));
-        let members = ["properties", "patternProperties"].map(|key| self.most(schema.get(key)));
-        let lists = ["prefixItems", "items", "additionalItems"].map(|key| self.most_of_list(schema.get(key)));
-        let rest = schema.get("additionalProperties").map_or(1, |schema| self.of(schema));
-        let within = product(members).saturating_mul(rest).max(lists.into_iter().max().unwrap_or(1));
-        let all_of = schema.get("allOf").and_then(Value::as_array);
-        let all_of = all_of.map_or(1, |schemas| schemas.iter().fold(1_u64, |all, schema| all.saturating_mul(self.of(schema))));
-        let either = ["anyOf", "oneOf"].map(|key| self.most_of_list(schema.get(key)));
-        let target = schema.get("$ref").and_then(Value::as_str).map_or(1, |reference| self.of_reference(reference));
-        let ways = own.max(within).saturating_mul(all_of).saturating_mul(product(either)).saturating_mul(target).min(self.all);
+        let mut ways = Ways::none();
+        let own = own(schema, |pattern| Ok(self.texts.get(&key_of("pattern", pattern)).copied().unwrap_or(1))).unwrap_or_default();
+        ways.own = own.into_iter().fold(1, |all, (_, ways)| all.saturating_mul(ways));
+        let matched = self.most(schema.get("patternProperties"));
+        ways.others = matched.saturating_mul(self.most_of_list(schema.get("additionalProperties")));
+        ways.elements =
+            ["prefixItems", "items", "additionalItems"].map(|key| self.most_of_list(schema.get(key))).into_iter().fold(1, u64::max);
+        for (name, schema) in members(schema.get("properties")) {
+            let most = self.of(schema).most().saturating_mul(matched);
+            ways.named.insert(name, most);
+        }
+        for schema in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+            let part = self.of(schema);
+            ways = self.join(ways, &part, true);
+        }
+        for key in ["anyOf", "oneOf"] {
+            let schemas = schema.get(key).and_then(Value::as_array);
+            let Some((first, others)) = schemas.and_then(|schemas| schemas.split_first()) else { continue };
+            let mut either = self.of(first);
+            for schema in others {
+                let other = self.of(schema);
+                either = self.join(either, &other, false);
+            }
+            ways = self.join(ways, &either, true);
+        }
+        if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|reference| self.target_of(reference)) {
+            let target = self.of(target);
+            ways = self.join(ways, &target, true);
+        }
         for key in ["$defs", "definitions"] {
             self.most(schema.get(key));
         }
-        self.open.remove(&(value as *const Value));
-        self.known.insert(value, ways);
+        self.open.remove(&address);
+        self.known.insert(address, ways.clone());
         ways
     }
 
-    fn most(&mut self, members: Option<&Value>) -> u64 {
-        let members = members.and_then(Value::as_object);
-        members.map_or(1, |members| members.values().map(|schema| self.of(schema)).max().unwrap_or(1))
+    fn join(&mut self, ways: Ways<'a>, other: &Ways<'a>, merged: bool) -> Ways<'a> {
+        self.names += ways.named.len() + other.named.len();
+        ways.with(other, merged)
+    }
+
+    fn most(&mut self, schemas: Option<&'a Value>) -> u64 {
+        members(schemas).map(|(_, schema)| self.of(schema).most()).fold(1, u64::max)
     }
 
     /// Of a schema, or of a list of schemas.
-    fn most_of_list(&mut self, schemas: Option<&Value>) -> u64 {
+    fn most_of_list(&mut self, schemas: Option<&'a Value>) -> u64 {
         match schemas {
-            Some(Value::Array(schemas)) => schemas.iter().map(|schema| self.of(schema)).max().unwrap_or(1),
-            Some(schema) => self.of(schema),
+            Some(Value::Array(schemas)) => schemas.iter().map(|schema| self.of(schema).most()).fold(1, u64::max),
+            Some(schema) => self.of(schema).most(),
             None => 1,
         }
     }
 
-    fn of_reference(&mut self, reference: &str) -> u64 {
-        let root = self.root;
-        let mut target = Some(root);
-        for segment in reference.strip_prefix("#/").unwrap_or_default().split('/').filter(|segment| !segment.is_empty()) {
-            target = target.and_then(|value| match value {
-                Value::Array(values) => segment.parse::<usize>().ok().and_then(|index| values.get(index)),
-                value => value.get(segment),
-            });
-        }
-        target.map_or(1, |target| self.of(target))
+    fn target_of(&self, reference: &str) -> Option<&'a Value> {
+        let segments = reference.strip_prefix("#/").unwrap_or_default().split('/').filter(|segment| !segment.is_empty());
+        segments.into_iter().try_fold(self.root, |value, segment| match value {
+            Value::Array(values) => segment.parse::<usize>().ok().and_then(|index| values.get(index)),
+            value => value.get(segment),
+        })
     }
 }
 
-fn product(ways: [u64; 2]) -> u64 {
-    ways[0].saturating_mul(ways[1])
+fn members(schemas: Option<&Value>) -> impl Iterator<Item = (&str, &Value)> {
+    schemas.and_then(Value::as_object).into_iter().flatten().map(|(name, schema)| (name.as_str(), schema))
 }
