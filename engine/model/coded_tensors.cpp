@@ -481,17 +481,16 @@ void find_floats4(const CodedSource& source, const ModuleTensors& tensors, Coded
         throw std::runtime_error(
             fmt::format("{}: the format ({}) has groups of {} inputs, and this module has {} inputs; use the full-precision checkpoint",
                         module.path, source.config.name, size, module.in_features));
+    const bool is_nvidia = source.config.format == CodeFormat::nvfp4_packed;
+    if (!is_nvidia) module.scale_bytes = 2;
     if (source.config.format == CodeFormat::mxfp4) {
         module.tensors = {&tensors.need("weight_blocks", unsigned8, {module.out_features, groups, size / 2}),
                           &tensors.need("weight_scales", unsigned8, {module.out_features, groups})};
-        module.scale_bytes = 2;
         return;
     }
     // compressed-tensors has the same codes under other names. NVFP4's scales are e4m3, divided by one number for the whole tensor.
-    const bool is_nvidia = source.config.format == CodeFormat::nvfp4_packed;
     module.tensors = {&tensors.need("weight_packed", unsigned8, {module.out_features, module.in_features / 2}),
                       &tensors.need("weight_scale", is_nvidia ? floats8 : unsigned8, {module.out_features, groups})};
-    if (!is_nvidia) module.scale_bytes = 2;
     if (is_nvidia) module.tensors.push_back(&tensors.need("weight_global_scale", {}, {1}));
     check_no_zeros(source, tensors, module);
 }

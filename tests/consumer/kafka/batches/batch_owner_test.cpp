@@ -44,15 +44,20 @@ protected:
     }
     using Change = std::function<void(BatchRecord&)>;
     BatchRecord create(const std::string& tenant, int count, const Change& change = {}) { return create(tenant, input_of(count), change); }
-    BatchRecord create(const std::string& tenant, const std::string& input, const Change& change = {}) {
+    // Its input is stored, but nobody knows of it yet.
+    BatchRecord draft(const std::string& tenant, const std::string& input) {
         BatchRecord batch = {.id = schema::draw_batch_id(),
                              .tenant = tenant,
                              .input_file = schema::draw_file_id(),
                              .endpoint = schema::Endpoint::completions,
                              .created = 1,
                              .expires = 4'000'000'000};
-        if (change) change(batch);
         store.put(batch.input_file, input);
+        return batch;
+    }
+    BatchRecord create(const std::string& tenant, const std::string& input, const Change& change = {}) {
+        BatchRecord batch = draft(tenant, input);
+        if (change) change(batch);
         EXPECT_TRUE(known.add_file({.id = batch.input_file, .tenant = tenant, .created = 1}));
         EXPECT_TRUE(known.add_batch(batch));
         return batch;
@@ -169,18 +174,8 @@ TEST_F(BatchOwnersTest, ResultsAreReadOnWhileTheyCannotBeReadFromEarlierOn) {
             writer.send({.topic = topics.batches(), .partition = partition, .key = batch.id, .value = schema::encode_batch(batch)}));
         writer.wait_all("writing a batch");
     };
-    const auto made = [&](const std::string& tenant) {
-        BatchRecord batch = {.id = schema::draw_batch_id(),
-                             .tenant = tenant,
-                             .input_file = schema::draw_file_id(),
-                             .endpoint = schema::Endpoint::completions,
-                             .created = 1,
-                             .expires = 4'000'000'000};
-        store.put(batch.input_file, input_of(30));
-        return batch;
-    };
     const BatchOwner owner(impatient, each_stored, known, store);
-    const BatchRecord running = made("search");
+    const BatchRecord running = draft("search", input_of(30));
     put(running, 0);
     const auto deadline = Clock::now() + 60s;
     while (sent.size() < 5 && Clock::now() < deadline) read_jobs();
@@ -189,7 +184,7 @@ TEST_F(BatchOwnersTest, ResultsAreReadOnWhileTheyCannotBeReadFromEarlierOn) {
     while (succeeded() < 5 && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
 
     broker.set_topic_error(topics.results(), leader_not_available);
-    BatchRecord earlier = made("another");
+    BatchRecord earlier = draft("another", input_of(30));
     earlier.state = BatchState::in_progress;
     earlier.lines = 30;
     earlier.results_at = {{0, 0}};
