@@ -1,4 +1,4 @@
-// The device's arithmetic: memory, weight packing and about a dozen ops, as large as the largest fusion any backend makes.
+// The device's arithmetic: memory, weight packing and the ops of a step, as large as the largest fusion any backend makes.
 // engine/model/model.cpp is written once over this interface; kernels/cpu and kernels/cuda implement it with the same file names.
 //
 // Contract of all ops:

@@ -105,7 +105,7 @@ constexpr std::array window_rows = {
            .type = histogram,
            .unit = "seconds",
            .value = &Figures::compile_time,
-           .help = "Time in which what answers must match was compiled, for jobs that waited for it",
+           .help = "Time to compile what answers must match, for jobs that waited for it",
            .watch = "Mostly milliseconds, and at most about a second. Jobs with a structure that is new to the worker wait for each other; "
                     "all others pass them."},
     Metric{.name = "lorry_jobs_in_flight_max",

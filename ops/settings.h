@@ -297,7 +297,8 @@ public:
              .value = "true|false",
              .help = "let callers whose key or token names no models call all adapters, not the base model alone",
              .more = "An adapter was mostly trained on one tenant's data, and its answers, and the time of its first call, tell others "
-                     "about it. Keys that name models, or all with `--models '*'`, need no setting. A proxy's word names no models."});
+                     "about it. Keys that name models, or all with `--models '*'`, need no setting. A proxy (`trusted_header`) never "
+                     "names models."});
 
     std::string tls_cert = row(&Settings::tls_cert, "",
                                {.key = "tls_cert",
@@ -323,12 +324,12 @@ public:
                                  {.key = "jwt_issuer",
                                   .scope = SettingScope::gateway,
                                   .value = "TEXT",
-                                  .help = "who makes the tokens: their claim `iss` has to be this"});
+                                  .help = "who issues the tokens: their claim `iss` must be this"});
     std::string jwt_audience = row(&Settings::jwt_audience, "",
                                    {.key = "jwt_audience",
                                     .scope = SettingScope::gateway,
                                     .value = "TEXT",
-                                    .help = "for whom tokens are made: their claim `aud` has to be this, or have it"});
+                                    .help = "for whom tokens are issued: their claim `aud` must be this, or a list with it"});
     std::string jwt_tenant_claim = row(
         &Settings::jwt_tenant_claim, "sub",
         {.key = "jwt_tenant_claim", .scope = SettingScope::gateway, .value = "NAME", .help = "the claim of a token that is its tenant"});
@@ -342,8 +343,8 @@ public:
                                      {.key = "trusted_header",
                                       .scope = SettingScope::gateway,
                                       .value = "NAME",
-                                      .help = "the field in which a reverse proxy says who the caller is; it is the tenant",
-                                      .more = "Needs `trusted_proxies`. From all other addresses the field counts for nothing."});
+                                      .help = "the header field in which a reverse proxy names the caller, who is the tenant",
+                                      .more = "Needs `trusted_proxies`. From all other addresses the field is ignored."});
     std::string trusted_proxies = row(&Settings::trusted_proxies, "",
                                       {.key = "trusted_proxies",
                                        .scope = SettingScope::gateway,
@@ -355,7 +356,7 @@ public:
              .scope = SettingScope::gateway,
              .value = "N",
              .minimum = 0,
-             .help = "how many gateways run side by side: each gives this part of the limits of a key; 0: they count each "
+             .help = "how many gateways run side by side: each grants a key this fraction of its limits; 0: they count each "
                      "other"});
 
     std::string files = row(&Settings::files, "",

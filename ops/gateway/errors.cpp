@@ -20,7 +20,7 @@ constexpr std::array rows = {
     GatewayError{400, "bad_request", wrong,
                  "The request breaks HTTP/1.1, or has a field or body that it may not have. The message says which."},
     GatewayError{400, "invalid_upload", wrong,
-                 "The upload is no form with a file and its purpose. The message says what is wrong with it."},
+                 "The upload is not a form with a file and its purpose. The message says what is wrong with it."},
     GatewayError{401, "invalid_api_key", wrong,
                  "The request has no API key, or one that is unknown, expired or revoked. Send a key that `lorry keys create` made, as "
                  "`Authorization: Bearer KEY`."},
@@ -33,9 +33,9 @@ constexpr std::array rows = {
     GatewayError{404, "unknown_url", wrong, "There is nothing at this url. Use one of those that the message names."},
     GatewayError{404, "file_not_found", wrong, "The caller's tenant has no file of this id."},
     GatewayError{404, "batch_not_found", wrong, "The caller's tenant has no batch of this id."},
-    GatewayError{
-        404, "not_kept", wrong,
-        "`lorry serve` keeps files, batches and usage if settings say where; `lorry up` keeps no usage. The message names what it takes."},
+    GatewayError{404, "not_kept", wrong,
+                 "`lorry serve` keeps files, batches and usage only if settings say where; `lorry up` keeps no usage. The message says "
+                 "what is needed."},
     GatewayError{405, "method_not_allowed", wrong, "The url takes another method; the field `Allow` names it."},
     GatewayError{409, "cancelled", wrong, "The call was cancelled by somebody else. Send it again if it is still wanted."},
     GatewayError{409, "call_running", wrong,
@@ -51,7 +51,7 @@ constexpr std::array rows = {
         "`multipart/form-data` with its boundary, uncompressed."},
     GatewayError{417, "expectation_failed", wrong, "`Expect` has another value than `100-continue`. Leave the field out."},
     GatewayError{422, "idempotency_key_reused", wrong,
-                 "The `Idempotency-Key` stood for another url or body within the last 24 hours. Use a new key for each call."},
+                 "The same `Idempotency-Key` came with another url or body within the last 24 hours. Use a new key for each call."},
     GatewayError{429, "too_many_calls", "rate_limit_error",
                  "Too many calls wait or run (`calls_max`), or their bodies are too large. Send the call again after the seconds that "
                  "`Retry-After` gives."},

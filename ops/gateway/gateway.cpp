@@ -38,7 +38,7 @@ HttpAnswer answer_of(const consumer::CallRefusal& refusal) {
             return with_retry(gateway_error("call_running", "a call with this Idempotency-Key is running: send it again later"),
                               refusal.retry_after);
         case consumer::CallRefusal::Kind::other_content:
-            return gateway_error("idempotency_key_reused", "this Idempotency-Key stood for another url or body: use a new one");
+            return gateway_error("idempotency_key_reused", "this Idempotency-Key came with another url or body before: use a new one");
         case consumer::CallRefusal::Kind::too_large: return gateway_error(413, "the call is larger than the brokers take: send less");
     }
     CHECK(false, "each kind of refusal has an answer");

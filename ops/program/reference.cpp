@@ -231,8 +231,8 @@ std::string errors_page() {
     for (const schema::ErrorCode code : schema::error_codes) page += line_of(code);
     page += "\n## Errors of calls over HTTP\n\n" +
             wrapped(
-                "A call over HTTP is answered with the status, and with the object `error` of the table above. A call that no job came "
-                "of is answered with one of these ([ops/gateway/errors.cpp](../ops/gateway/errors.cpp)).") +
+                "A call over HTTP whose job ends with an error is answered with that error's status and object. A call that never "
+                "becomes a job is answered with one of these ([ops/gateway/errors.cpp](../ops/gateway/errors.cpp)).") +
             "\n| code | status | type | what happened, and what to do |\n|---|---|---|---|\n";
     for (const GatewayError& error : gateway_errors())
         page += fmt::format("| `{}` | {} | `{}` | {} |\n", error.code, error.status, error.type, error.help);

@@ -259,13 +259,16 @@ struct CodeTables {
     [[gnu::always_inline]] inline void weights(const std::byte* from, Weights (&out)[extent(pairs)]) const {
         Words codes;
         __builtin_memcpy(&codes, from, sizeof codes);
-        Words table_of_word;
-        for (int i = 0; i < Isa::lanes * 2; ++i) table_of_word[i] = static_cast<Bf16>(i / coded_stretch * 16);
+        Words table;  // what selects an output's table, in both bytes of a word
+        for (int i = 0; i < Isa::lanes * 2; ++i) table[i] = static_cast<Bf16>(i / coded_stretch * 0x1010);
+        // A lookup reads the lowest 6 bits of a word, so bytes that select tables serve two lookups.
+        const Words even = (codes & 0x0F0F) | table;
+        const Words odd = (codes >> 4 & 0x0F0F) | table;
+        const Words indices[lookups] = {even, odd, even >> 8, odd >> 8};
         Lanes found[extent(lookups)];  // of 4 outputs each, all pairs of one output side by side
 #pragma GCC unroll 4
         for (int lookup = 0; lookup < lookups; ++lookup) {
-            const Words index = (codes >> (lookup * 4) & 0xF) | table_of_word;
-            found[lookup] = __builtin_bit_cast(Lanes, looked_up(tables_[lookup], index));
+            found[lookup] = __builtin_bit_cast(Lanes, looked_up(tables_[lookup], indices[lookup]));
         }
         const Lanes low[2] = {interleaved<0>(found[0], found[1]), interleaved<0>(found[2], found[3])};
         const Lanes high[2] = {interleaved<1>(found[0], found[1]), interleaved<1>(found[2], found[3])};

@@ -3,7 +3,7 @@
 //
 // A row is a line of text: chip, version of the library, shape, range, and words of the algorithm without trailing zeros; a comment for
 // people follows '#'.
-//     90 132 130100 bfloat16 6144 4096 64 0x42 0x0 0x7  # NVIDIA H200, algorithm 66, tile 393
+//     90 132 130100 bfloat16 6144 4096 64 0x42 0x0 0x7  # an example that was not measured: chip's name, algorithm 66, tile 393
 //
 // All ranges of a shape give the same bits; `lorry bench tune --device cuda` accepts no others. An algorithm is the library's own eight
 // words, which are only valid for one version of it, so a row is only valid for one version.
