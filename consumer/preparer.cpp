@@ -24,7 +24,7 @@ constexpr std::size_t own_kept_max = 256;
 
 Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
                    PreparerOptions options)
-    : config_(config), options_(std::move(options)), base_(tokenizer, std::move(chat_template), config, options_) {}
+    : config_(config), options_(std::move(options)), base_(tokenizer, std::move(chat_template), config, options_, grammars_) {}
 
 Expected<TokenizedJob, RefusedJob> Preparer::tokenize(schema::Job job, ModelName model,
                                                       const engine::GrammarThread::Ordered& grammar) const {
@@ -92,7 +92,7 @@ Expected<Preparer::Shared, JobError> Preparer::read_own(const ModelName& model) 
         auto text = read_text(model);
         if (!text) return unexpected(std::move(text.error()));
         own.tokens = (*text)->tokenizer.vocabulary_size();
-        own.preparer = std::make_shared<const TextPreparer>(std::move(*text), config_, options_, model.vocabulary);
+        own.preparer = std::make_shared<const TextPreparer>(std::move(*text), config_, options_, grammars_, model.vocabulary);
     }
     Shared preparer = own.preparer;
     remember(std::move(own));

@@ -35,6 +35,8 @@ public:
     Expected<PreparedJob, RefusedJob> prepare(schema::Job job, ModelName model) const;
     // The text of a prepared job's first prompt as it was tokenized: for --dry-run.
     Expected<std::string, schema::JobError> prompt_text(const ReplyPlan& plan) const;
+    // Of the base and of all adapters with texts of their own.
+    engine::GrammarCache::Stats grammar_stats() const { return grammars_.stats(); }
 
 private:
     using Shared = std::shared_ptr<const TextPreparer>;
@@ -46,6 +48,7 @@ private:
 
     const engine::ModelConfig& config_;
     const PreparerOptions options_;
+    mutable engine::GrammarCache grammars_;  // of all texts
     const TextPreparer base_;
 
     struct Own {

@@ -73,19 +73,19 @@ std::uint64_t random_key() {
 }  // namespace
 
 TextPreparer::TextPreparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template,
-                           const engine::ModelConfig& config, PreparerOptions options)
-    : TextPreparer(nullptr, tokenizer, std::move(chat_template), config, std::move(options), config.vocabulary) {}
+                           const engine::ModelConfig& config, PreparerOptions options, engine::GrammarCache& cache)
+    : TextPreparer(nullptr, tokenizer, std::move(chat_template), config, std::move(options), cache, config.vocabulary) {}
 
 TextPreparer::TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::ModelConfig& config, PreparerOptions options,
-                           std::optional<std::int64_t> vocabulary)
-    : TextPreparer(own, own->tokenizer, own->chat_template, config, std::move(options), vocabulary.value_or(config.vocabulary)) {}
+                           engine::GrammarCache& cache, std::optional<std::int64_t> vocabulary)
+    : TextPreparer(own, own->tokenizer, own->chat_template, config, std::move(options), cache, vocabulary.value_or(config.vocabulary)) {}
 
 TextPreparer::TextPreparer(const TextPreparer& other, std::int64_t vocabulary)
-    : TextPreparer(other.own_, other.tokenizer_, other.chat_template_, other.config_, other.options_, vocabulary) {}
+    : TextPreparer(other.own_, other.tokenizer_, other.chat_template_, other.config_, other.options_, other.cache_, vocabulary) {}
 
 TextPreparer::TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::Tokenizer& tokenizer,
                            std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config, PreparerOptions options,
-                           std::int64_t vocabulary)
+                           engine::GrammarCache& cache, std::int64_t vocabulary)
     : own_(std::move(own)),
       tokenizer_(tokenizer),
       vocabulary_(vocabulary),
@@ -97,7 +97,8 @@ TextPreparer::TextPreparer(std::shared_ptr<const engine::ModelText> own, const e
                options_.tool_parser),
       end_tokens_(tokenizer.end_tokens(config.eos_ids, vocabulary)),
       prefix_key_(random_key()),
-      grammars_(tokenizer, vocabulary, end_tokens_) {
+      cache_(cache),
+      grammars_(tokenizer, vocabulary, end_tokens_, &cache) {
     if (config.token_score) pairs_.emplace(chat_template_, *config.token_score);
 }
 

@@ -34,12 +34,12 @@ struct PreparerOptions {
 
 class TextPreparer {
 public:
-    // tokenizer and config outlive the preparer; chat_template may be absent, then chats are refused.
+    // tokenizer, config and cache outlive the preparer; chat_template may be absent, then chats are refused.
     TextPreparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
-                 PreparerOptions options);
+                 PreparerOptions options, engine::GrammarCache& cache);
     // With the text of an adapter, which its jobs share. Not null. vocabulary: of the adapter; nullopt: the model's.
     TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::ModelConfig& config, PreparerOptions options,
-                 std::optional<std::int64_t> vocabulary);
+                 engine::GrammarCache& cache, std::optional<std::int64_t> vocabulary);
     // With the text of `other`, for an adapter with another vocabulary.
     TextPreparer(const TextPreparer& other, std::int64_t vocabulary);
 
@@ -84,7 +84,7 @@ private:
 
     TextPreparer(std::shared_ptr<const engine::ModelText> own, const engine::Tokenizer& tokenizer,
                  std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config, PreparerOptions options,
-                 std::int64_t vocabulary);
+                 engine::GrammarCache& cache, std::int64_t vocabulary);
 
     const std::shared_ptr<const engine::ModelText> own_;  // nullptr: the base's
     const engine::Tokenizer& tokenizer_;
@@ -97,6 +97,7 @@ private:
     const AnswerPlanner answers_;
     const std::vector<engine::TokenId> end_tokens_;
     const std::uint64_t prefix_key_;  // random, of this process
+    engine::GrammarCache& cache_;
     const engine::GrammarCompiler grammars_;
 
     // The last list of choices, because a million jobs may ask for the same one. Guarded by choices_mutex_.

@@ -1,4 +1,4 @@
-// Implements grammars with the crate's C functions, and keeps those that were compiled last.
+// Implements grammars with the crate's C functions.
 #include "engine/text/grammar.h"
 
 #include <stdexcept>
@@ -22,12 +22,6 @@ lorry_grammar_kind kind_of(schema::Structure::Kind kind) {
         case schema::Structure::Kind::lark: break;
     }
     return LORRY_GRAMMAR_LARK;
-}
-
-// Equal for structures that compile to the same grammar.
-std::string key_of(const schema::Structure& structure) {
-    return fmt::format("{} {:d} {} {}{}", static_cast<int>(structure.kind), structure.closed, structure.space.size(), structure.space,
-                       structure.text);
 }
 
 }  // namespace
@@ -85,74 +79,24 @@ Expected<std::span<const std::uint32_t>, std::string> Grammar::Answer::allowed()
 
 void GrammarCompiler::Free::operator()(lorry_grammar_compiler* handle) const { lorry_grammar_compiler_free(handle); }
 
-GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<TokenId> end_tokens,
-                                 std::size_t kept_bytes_max)
-    : tokenizer_(tokenizer), vocabulary_(vocabulary), end_tokens_(std::move(end_tokens)), kept_bytes_max_(kept_bytes_max) {}
+GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<TokenId> end_tokens, GrammarCache* shared)
+    : tokenizer_(tokenizer),
+      vocabulary_(vocabulary),
+      end_tokens_(std::move(end_tokens)),
+      cache_(shared == nullptr ? own_cache_.emplace() : *shared),
+      key_prefix_(fmt::format("{} ", cache_.draw_owner())) {}
 
-GrammarCompiler::~GrammarCompiler() = default;
+GrammarCompiler::~GrammarCompiler() { cache_.drop(key_prefix_); }
 
 GrammarCompiler::Result GrammarCompiler::compile(const schema::Structure& structure) const {
-    std::string key = key_of(structure);
-    std::promise<Result> promise;
-    std::unique_lock lock(mutex_);
-    if (const auto place = places_.find(key); place != places_.end()) {
-        kept_.splice(kept_.begin(), kept_, place->second);
-        const Pending result = place->second->result;
-        lock.unlock();
-        return result.get();
-    }
-    kept_.push_front({.key = std::move(key), .result = promise.get_future().share()});
-    const auto kept = kept_.begin();
-    places_.emplace(kept->key, kept);
-    ++compilations_;
-    lock.unlock();
-    Compiled compiled;
-    try {
-        compiled = compile_anew(structure);
-        promise.set_value(compiled.result);
-    } catch (...) {
-        settle(kept, {});
-        promise.set_exception(std::current_exception());
-        throw;
-    }
-    settle(kept, compiled);
-    return std::move(compiled.result);
+    return cache_.get(key_of(structure), [&] { return compile_anew(structure); });
 }
 
-GrammarCompiler::Pending GrammarCompiler::find(const schema::Structure& structure) const {
-    const std::string key = key_of(structure);
-    const std::lock_guard lock(mutex_);
-    const auto place = places_.find(key);
-    if (place == places_.end() || place->second->result.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return {};
-    kept_.splice(kept_.begin(), kept_, place->second);
-    return place->second->result;
-}
+GrammarCompiler::Pending GrammarCompiler::find(const schema::Structure& structure) const { return cache_.find(key_of(structure)); }
 
-// Keeps what was compiled, if it will be the same another time, and forgets what was asked for longest ago.
-void GrammarCompiler::settle(std::list<Kept>::iterator kept, const Compiled& compiled) const {
-    const std::lock_guard lock(mutex_);
-    if (!compiled.is_final) return forget(kept);
-    kept->bytes = kept->key.size() + sizeof(Kept) + (compiled.result ? (*compiled.result)->size().bytes : compiled.result.error().size());
-    kept_bytes_ += *kept->bytes;
-    for (auto place = kept_.end(); kept_bytes_ > kept_bytes_max_ && place != kept_.begin();) {
-        const auto oldest = std::prev(place);
-        if (oldest->bytes) {
-            forget(oldest);
-        } else {
-            place = oldest;
-        }
-    }
-}
-
-void GrammarCompiler::forget(std::list<Kept>::iterator kept) const {
-    kept_bytes_ -= kept->bytes.value_or(0);
-    places_.erase(kept->key);
-    kept_.erase(kept);
-}
-
-GrammarCompiler::Stats GrammarCompiler::stats() const {
-    const std::lock_guard lock(mutex_);
-    return {.compilations = compilations_, .kept = kept_.size(), .kept_bytes = kept_bytes_};
+std::string GrammarCompiler::key_of(const schema::Structure& structure) const {
+    return fmt::format("{}{} {:d} {} {}{}", key_prefix_, static_cast<int>(structure.kind), structure.closed, structure.space.size(),
+                       structure.space, structure.text);
 }
 
 const lorry_grammar_compiler* GrammarCompiler::handle(std::string& error) const {
@@ -166,7 +110,7 @@ const lorry_grammar_compiler* GrammarCompiler::handle(std::string& error) const 
     return handle_.get();
 }
 
-GrammarCompiler::Compiled GrammarCompiler::compile_anew(const schema::Structure& structure) const {
+GrammarCache::Compiled GrammarCompiler::compile_anew(const schema::Structure& structure) const {
     std::string error;
     const lorry_grammar_compiler* compiler = handle(error);
     if (compiler == nullptr) return {.result = unexpected(std::move(error)), .is_final = true};

@@ -4,16 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <future>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "engine/text/grammar_cache.h"
 #include "engine/text/token.h"
 #include "schema/check.h"
 #include "schema/structure.h"
@@ -72,18 +70,16 @@ private:
     std::unique_ptr<lorry_grammar, Free> handle_;
 };
 
-// Compiles grammars for one tokenizer and caches the most recently requested ones, with the errors of those that cannot be compiled: most
-// jobs of a batch request the same one. Any number of threads, which compile at the same time; equal ones are compiled once.
+// Compiles grammars for one tokenizer. Any number of threads, which compile at the same time.
 class GrammarCompiler {
 public:
-    using Shared = std::shared_ptr<const Grammar>;
-    using Result = Expected<Shared, std::string>;
-    using Pending = std::shared_future<Result>;
+    using Shared = GrammarCache::Shared;
+    using Result = GrammarCache::Result;
+    using Pending = GrammarCache::Pending;
 
-    // vocabulary: of the model, which draws no other tokens. end_tokens: those that may end an answer. kept_bytes_max: of what is kept,
-    // with its text. The tokenizer outlives the compiler.
-    GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<TokenId> end_tokens,
-                    std::size_t kept_bytes_max = std::size_t{64} << 20);
+    // vocabulary: of the model, which draws no other tokens. end_tokens: those that may end an answer. shared: where what it compiles is
+    // kept until the compiler ends; nullptr: in a cache of its own. Tokenizer and cache outlive the compiler.
+    GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<TokenId> end_tokens, GrammarCache* shared = nullptr);
     ~GrammarCompiler();
 
     // Never null. The error says what is wrong with the structure. The first call takes time for each token of the vocabulary.
@@ -91,46 +87,26 @@ public:
     // What compile() would return at once because it is cached. Not valid: compile() would have to compile, or wait for another thread.
     Pending find(const schema::Structure& structure) const;
 
-    struct Stats {
-        std::uint64_t compilations = 0;  // so far, with those that failed
-        std::size_t kept = 0;            // grammars and errors
-        std::size_t kept_bytes = 0;
-    };
-    Stats stats() const;
-
 private:
-    struct Kept {
-        std::string key;
-        Pending result;
-        std::optional<std::size_t> bytes = {};  // nullopt: it is being compiled
-    };
-    struct Compiled {
-        Result result;
-        bool is_final = false;  // another attempt would end in the same way
-    };
     struct Free {
         void operator()(lorry_grammar_compiler* handle) const;
     };
 
-    Compiled compile_anew(const schema::Structure& structure) const;
-    void settle(std::list<Kept>::iterator kept, const Compiled& compiled) const;
-    void forget(std::list<Kept>::iterator kept) const;
+    // Equal for structures that this compiles to the same grammar.
+    std::string key_of(const schema::Structure& structure) const;
+    GrammarCache::Compiled compile_anew(const schema::Structure& structure) const;
     // Null, and the reason in `error`, if there is none for this tokenizer.
     const lorry_grammar_compiler* handle(std::string& error) const;
 
     const Tokenizer& tokenizer_;
     const std::int64_t vocabulary_;
     const std::vector<TokenId> end_tokens_;
-    const std::size_t kept_bytes_max_;
+    std::optional<GrammarCache> own_cache_;
+    GrammarCache& cache_;
+    const std::string key_prefix_;  // of all its keys in the cache
 
     mutable std::mutex handle_mutex_;
     mutable std::unique_ptr<lorry_grammar_compiler, Free> handle_;  // null before the first call; guarded by handle_mutex_
-
-    mutable std::mutex mutex_;      // guards all below
-    mutable std::list<Kept> kept_;  // the one that was asked for last comes first
-    mutable std::unordered_map<std::string_view, std::list<Kept>::iterator> places_;
-    mutable std::size_t kept_bytes_ = 0;
-    mutable std::uint64_t compilations_ = 0;
 };
 
 }  // namespace lorry::engine

@@ -41,11 +41,7 @@ struct CompilingRig : tests::PipelineRig {
     void let_go() {
         if (!is_let_go.exchange(true)) gate.set_value();
     }
-    std::uint64_t compilations() const {
-        schema::Job any;
-        any.structure.emplace();
-        return preparer->demand(any, {.kind = ModelName::Kind::base})->compiler->stats().compilations;
-    }
+    std::uint64_t compilations() const { return preparer->grammar_stats().compilations; }
 
     std::function<void()> at_first;                  // grammar thread
     std::function<void(const std::string&)> at_end;  // publishing thread

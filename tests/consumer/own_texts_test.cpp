@@ -76,6 +76,7 @@ TEST_F(OwnTextsTest, AnAdaptersTokensTemplateAndEndAreUsedForItsJobsAlone) {
     EXPECT_EQ(of_base.requests.front().drawing->tokenizer, nullptr);
     EXPECT_THAT(of_base.requests.front().drawing->end_tokens, Not(Contains(done)));
     EXPECT_NE(of_base.requests.front().drawing->grammar, request.drawing->grammar);
+    EXPECT_EQ(prepares.grammar_stats().kept, 2U) << "of both in one budget";
     EXPECT_EQ(of_base.plan.text, nullptr);
 }
 

@@ -416,27 +416,56 @@ TEST(Grammars, DoNotCountTheStatesThatAnswersBeginWith) {
 // Compiled once they took megabytes each, and 64 of them were kept, whatever they took.
 TEST(Grammars, AreKeptUpToAnAmountOfMemoryAndTheOldestLeaveFirst) {
     constexpr std::size_t kept_bytes_max = 3'000'000;
-    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end}, kept_bytes_max);
+    GrammarCache cache(kept_bytes_max);
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end}, &cache);
     const auto large = [](char letter) { return regex_of(std::string(4'000, letter)); };
     const std::size_t one = (*compiler.compile(large('a')))->size().bytes;
     ASSERT_GT(one, 500'000U);
     ASSERT_LT(one, kept_bytes_max);
     for (const char letter : {'b', 'c', 'd', 'e', 'f', 'g', 'h'}) compiler.compile(large(letter)).value();
-    const GrammarCompiler::Stats stats = compiler.stats();
+    const GrammarCache::Stats stats = cache.stats();
     EXPECT_EQ(stats.compilations, 8U);
     EXPECT_GE(stats.kept_bytes, stats.kept * one / 2);
     EXPECT_LE(stats.kept_bytes, kept_bytes_max);
     compiler.compile(large('h')).value();
-    EXPECT_EQ(compiler.stats().compilations, 8U) << "kept";
+    EXPECT_EQ(cache.stats().compilations, 8U) << "kept";
     compiler.compile(large('a')).value();
-    EXPECT_EQ(compiler.stats().compilations, 9U) << "forgotten";
+    EXPECT_EQ(cache.stats().compilations, 9U) << "forgotten";
+}
+
+// Pins: each adapter with a tokenizer of its own kept as much as the base, some hundred of them 16 GiB.
+TEST(Grammars, OfCompilersThatShareACacheAreKeptUpToOneAmountAndUntilTheirCompilerEnds) {
+    GrammarCache cache;
+    GrammarCompiler base(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end}, &cache);
+    const GrammarCompiler::Shared of_base = *base.compile(regex_of("[ab]{3}"));
+    {
+        GrammarCompiler adapter(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end}, &cache);
+        EXPECT_FALSE(adapter.find(regex_of("[ab]{3}")).valid()) << "what one compiles is for its tokenizer alone";
+        EXPECT_NE(*adapter.compile(regex_of("[ab]{3}")), of_base);
+        EXPECT_EQ(cache.stats().kept, 2U);
+    }
+    EXPECT_EQ(cache.stats().kept, 1U);
+    EXPECT_EQ(*base.compile(regex_of("[ab]{3}")), of_base);
+    EXPECT_EQ(cache.stats().compilations, 2U);
+
+    GrammarCache small(cache.stats().kept_bytes * 5 / 2);
+    std::vector<std::unique_ptr<GrammarCompiler>> compilers;
+    for (int i = 0; i < 4; ++i) {
+        compilers.push_back(
+            std::make_unique<GrammarCompiler>(tests::gpt2_tokenizer(), tests::hash_vocabulary, std::vector<TokenId>{grammar_end}, &small));
+        compilers.back()->compile(regex_of("[ab]{3}")).value();
+    }
+    EXPECT_EQ(small.stats().kept, 2U);
+    EXPECT_FALSE(compilers[0]->find(regex_of("[ab]{3}")).valid());
+    EXPECT_TRUE(compilers[3]->find(regex_of("[ab]{3}")).valid());
 }
 
 TEST(Grammars, ThatCannotBeCompiledFailOnceAndAreRefusedWithTheSameWordsAfterwards) {
-    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    GrammarCache cache;
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end}, &cache);
     const auto error = compiler.compile(regex_of("(a")).error();
     for (int again = 0; again < 100; ++again) EXPECT_EQ(compiler.compile(regex_of("(a")).error(), error);
-    EXPECT_EQ(compiler.stats().compilations, 1U);
+    EXPECT_EQ(cache.stats().compilations, 1U);
 }
 
 TEST(Grammars, ThatDifferInStyleAreCompiledApart) {
@@ -505,7 +534,8 @@ TEST(Grammars, ThatWouldWriteWhatIsNoJsonOrNoTagAreRefused) {
 }
 
 TEST(Grammars, ThatManyThreadsAskForAtOnceAreCompiledOnceEach) {
-    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end});
+    GrammarCache cache;
+    GrammarCompiler compiler(tests::gpt2_tokenizer(), tests::hash_vocabulary, {grammar_end}, &cache);
     std::vector<std::future<GrammarCompiler::Shared>> compiled;
     for (int i = 0; i < 16; ++i) {
         compiled.push_back(
@@ -513,7 +543,7 @@ TEST(Grammars, ThatManyThreadsAskForAtOnceAreCompiledOnceEach) {
     }
     std::vector<GrammarCompiler::Shared> grammars;
     for (auto& each : compiled) grammars.push_back(each.get());
-    EXPECT_EQ(compiler.stats().compilations, 4U);
+    EXPECT_EQ(cache.stats().compilations, 4U);
     for (std::size_t i = 4; i < grammars.size(); ++i) EXPECT_EQ(grammars[i], grammars[i % 4]);
 }
 
