@@ -78,7 +78,7 @@ Sequence::Sequence(Request request, std::uint64_t its_turn, const BlockHash& roo
     result.prompt_tokens = prompt_tokens();
     result.finish = FinishReason::length;
     if (const auto& thinking = request_.drawing->thinking) {
-        thought_.emplace(*thinking->marks, thinking->begin);
+        thought_.emplace(*thinking->marks, thinking->begin, request_.drawing->grammar != nullptr);
         result.thought_tokens = 0;
     }
     if (!draws()) return;
@@ -408,14 +408,15 @@ bool Sequence::complete_answer(TokenId token) {
 }
 
 // True if a stop text is complete. There are none in a thought, nor in a header.
-bool Sequence::push_text(const std::string& text) {
-    characters_ += schema::count_characters(text);
+bool Sequence::push_text(std::string text) {
     const bool is_answer = !thought_ || thought_->is_settled() || divide(text);
+    characters_ += schema::count_characters(text);
     return matcher_.push(text, is_answer && std::ssize(output()) > request_.drawing->sampling.min_tokens);
 }
 
-// True if no part of the text is of a thought, or may be.
-bool Sequence::divide(const std::string& text) {
+// True if no part of the text is of a thought, or may be. Cuts white space off that came with the end of a thought, if a structure follows:
+// that begins after it.
+bool Sequence::divide(std::string& text) {
     const ThoughtState before = thought_->state();
     const bool was_thinking = thinks();
     const ThoughtReader::Parts parts = thought_->push(text);
@@ -429,9 +430,17 @@ bool Sequence::divide(const std::string& text) {
         budget_taken_ += count - thought_begin_;
     }
     if (thought_ended || (after == ThoughtState::undecided && before == ThoughtState::answering)) mark_begin_ = count;
-    if (thought_ended && !parts.answer.empty() && request_.drawing->grammar != nullptr) {
+    if (after == ThoughtState::thinking && answer_) {
         fail(schema::ErrorCode::invalid_structure,
-             "one token ended the thought and began the answer, so the structure could not apply to it; leave the structure out");
+             "the answer began as a thought does, which the structure allows; leave the mark that opens a thought out of the structure");
+    }
+    if (thought_ended && !parts.answer.empty() && request_.drawing->grammar != nullptr) {
+        if (parts.answer.find_first_not_of(" \t\r\n") == std::string::npos) {
+            text.resize(text.size() - parts.answer.size());
+        } else {
+            fail(schema::ErrorCode::invalid_structure,
+                 "one token ended the thought and began the answer, so the structure could not apply to it; leave the structure out");
+        }
     }
     return after == ThoughtState::answering && !was_thinking && parts.thought.empty() &&
            (before == ThoughtState::answering || !parts.answer.empty());

@@ -128,8 +128,8 @@ private:
     bool allow_by_grammar();
     bool allow_opening();
     void leave_out_bad_words(std::vector<std::uint32_t>& allowed, std::span<const TokenId> output) const;
-    bool push_text(const std::string& text);
-    bool divide(const std::string& text);
+    bool push_text(std::string text);
+    bool divide(std::string& text);
     std::string text_of(TokenId token);
     void fail(schema::ErrorCode code, std::string message);
     void fail_structure(const std::string& why);

@@ -162,6 +162,12 @@ std::int64_t step_tokens_of(const Settings& settings, const kernels::DeviceInfo&
 
 namespace {
 
+// Of a quantized checkpoint, codes stay as they are.
+std::string weights_kind(const engine::ModelConfig& config, const kernels::StorageOptions& options) {
+    if (config.quantized) return fmt::format(": {}; the rest in {}", config.quantized->name, weights_name(options));
+    return fmt::format(" in {} (checkpoint: {})", weights_name(options), kernels::name_of(config.storage));
+}
+
 std::int64_t drafts_max_of(const Settings& settings, const SetupWishes& wishes, const kernels::Backend& backend) {
     constexpr std::int64_t drafts_max = 16;
     const bool by_default = !wishes.plain_decoding && !backend.info().has_own_memory;
@@ -309,8 +315,7 @@ std::string EngineSetup::describe() const {
         {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model, config.family, config.layers,
                                 config.hidden, reply_->base_name)},
         {"  device", device.name},
-        {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(storage_options(settings_)),
-                                  config.quantized ? config.quantized->name : kernels::name_of(config.storage))},
+        {"  weights", show_bytes(model_->weight_bytes()) + weights_kind(config, storage_options(settings_))},
         {"  KV cache", kv},
         {"  adapters", fmt::format("up to {} in memory{}", show_bytes(memory_.adapter_bytes),
                                    device.has_own_memory ? ", and half of what the KV cache has to spare" : "")},

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <system_error>
 
@@ -19,8 +20,15 @@ void require_folder(std::string_view what, const std::filesystem::path& folder) 
     const std::filesystem::directory_iterator opened(folder, error);
     if (!error) return;
     const bool is_none = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
-    throw UsageError(fmt::format("{} {}: {}", what, folder.string(),
-                                 is_none ? "there is no such folder" : "the folder cannot be read: " + error.message()));
+    std::string reason = is_none ? "there is no such folder" : "the folder cannot be read: " + error.message();
+    std::error_code unknown;
+    if (std::filesystem::exists(folder, unknown) && is_none) {
+        reason = "this is a file; give the folder that it is in";
+    } else if (is_none && folder.is_relative() && std::distance(folder.begin(), folder.end()) == 2) {
+        // As models are named on the Hugging Face hub.
+        reason += fmt::format("; Lorry downloads no models: hf download {} --local-dir FOLDER", folder.string());
+    }
+    throw UsageError(fmt::format("{} {}: {}", what, folder.string(), reason));
 }
 
 void require_file(const std::filesystem::path& file) {

@@ -218,6 +218,14 @@ Read read_structured_outputs(const Json& value) {
         return unexpected(invalid(
             field, "field 'structured_outputs' says nothing; give one of json, json_object, regex, choice, grammar and structural_tag"));
     }
+    const bool is_json = (*structure)->kind == Structure::Kind::json_schema || (*structure)->kind == Structure::Kind::tags;
+    for (const auto& [name, is_given] : {std::pair("whitespace_pattern", space != nullptr),
+                                         {"disable_any_whitespace", *compact},
+                                         {"disable_additional_properties", *closed}}) {
+        if (!is_given || is_json) continue;
+        return unexpected(invalid(members.place_of(name), fmt::format("field '{}' is for JSON, which '{}' does not describe; leave it out",
+                                                                      members.place_of(name), (*structure)->field)));
+    }
     if (*compact) (*structure)->space.clear();
     if (space != nullptr) (*structure)->space = *space->as_string();
     (*structure)->closed = *closed;

@@ -2,6 +2,7 @@
 #include "consumer/answer/answer_reader.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -12,7 +13,7 @@ AnswerReader::AnswerReader(const AnswerPlan& plan) : plan_(plan) {
         messages_.emplace(plan);
         return;
     }
-    if (plan.thought != nullptr) thought_.emplace(plan.thought->marks, plan.begin);
+    if (plan.thought != nullptr) thought_.emplace(plan.thought->marks, plan.begin, plan.is_structured);
 }
 
 AnswerReader::Parts AnswerReader::push(std::string_view text) {
@@ -121,13 +122,15 @@ void AnswerReader::add_content(std::string_view text, Parts& parts) {
         parts.content += text;
         return;
     }
-    const std::size_t words = std::min(text.size(), text.find_first_not_of(answer_space));
-    space_ += text.substr(0, words);
-    if (words == text.size()) return;
-    parts.content += space_;
-    parts.content += text.substr(words);
-    space_.clear();
-    has_content_ = true;
+    // After a call, white space at the end is held back as well: another call, or the end, drops it.
+    const std::size_t end = text.find_last_not_of(answer_space) + 1;  // 0: it is all white space
+    const std::size_t certain = end == 0 || calls_ > 0 ? end : text.size();
+    if (certain > 0) {
+        parts.content += std::exchange(space_, {});
+        parts.content += text.substr(0, certain);
+        has_content_ = true;
+    }
+    space_ += text.substr(certain);
 }
 
 std::string call_id(const CallFormat& format, std::string_view body_id, std::int32_t choice, std::size_t call) {

@@ -138,6 +138,7 @@ public:
     }
 
     ParsedCalls named() {
+        constexpr std::string_view id_mark = "[CALL_ID]";
         constexpr std::string_view separator = "[ARGS]";
         const std::size_t begin = skip_space(text_, 0);
         const std::size_t end = std::min(text_.find_first_of("[{ \t\r\n", begin), text_.size());
@@ -145,12 +146,14 @@ public:
         if (end == text_.size()) return final_ ? ParsedCalls() : waiting();
         if (!is_function(name)) return {};
         at_ = skip_space(text_, end);
-        const std::string_view rest = text_.substr(at_);
-        if (rest.starts_with(separator)) {
-            at_ += separator.size();
-        } else if (separator.starts_with(rest) && !final_) {
-            return waiting();
+        const auto waits_for = [&](std::string_view mark) { return mark.starts_with(text_.substr(at_)) && !final_; };
+        if (waits_for(id_mark)) return waiting();
+        if (text_.substr(at_).starts_with(id_mark)) {
+            // Calls get ids of their own.
+            at_ = std::min(text_.find_first_of("[{", at_ + id_mark.size()), text_.size());
         }
+        if (waits_for(separator)) return waiting();
+        if (text_.substr(at_).starts_with(separator)) at_ += separator.size();
         const auto arguments = json('{');
         if (!arguments) return stopped();
         parsed_.calls.push_back({.name = name, .arguments = arguments->dump()});

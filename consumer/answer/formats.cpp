@@ -34,7 +34,7 @@ constexpr CallMark python_marks[] = {{"<|python_start|>", CallBody::python, "<|p
 constexpr std::string_view python_tokens[] = {"<|python_start|>", "<|python_end|>", "<|python_tag|>"};
 
 constexpr CallMark mistral_marks[] = {{"[TOOL_CALLS]", CallBody::array}, {"[TOOL_CALLS]", CallBody::named}};
-constexpr std::string_view mistral_tokens[] = {"[TOOL_CALLS]", "[ARGS]"};
+constexpr std::string_view mistral_tokens[] = {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"};
 
 constexpr CallMark phi_marks[] = {{"functools", CallBody::array}, {"<|tool_call|>", CallBody::array, "<|/tool_call|>"}};
 constexpr std::string_view phi_tokens[] = {"<|tool_call|>", "<|/tool_call|>"};

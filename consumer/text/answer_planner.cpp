@@ -24,8 +24,9 @@ engine::ThoughtState state_after(const engine::ThoughtMarks& marks, std::string_
         return written.ends_with("<|message|>") ? ThoughtState::answering : ThoughtState::undecided;
     }
     if (chat.continued && !chat.continued->empty()) {
-        const auto place = [&](std::string_view mark) { return static_cast<std::ptrdiff_t>(chat.continued->rfind(mark)); };
-        return place(marks.start) > place(marks.end) ? ThoughtState::thinking : ThoughtState::answering;
+        engine::ThoughtReader reader(marks, ThoughtState::undecided);
+        reader.push(*chat.continued);
+        return reader.state() == ThoughtState::thinking ? ThoughtState::thinking : ThoughtState::answering;
     }
     if (written.ends_with(marks.start)) return ThoughtState::thinking;
     return written.ends_with(marks.end) ? ThoughtState::answering : ThoughtState::undecided;
@@ -54,7 +55,7 @@ std::string AnswerPlanner::messages_of(const schema::ChatPrompt& chat) const {
 
 Expected<AnswerPlan, JobError> AnswerPlanner::plan(const schema::Job& job, std::string_view prompt) const {
     const auto& chat = std::get<schema::ChatPrompt>(job.prompt);
-    AnswerPlan answer{.form = formats_.form, .thought = formats_.thought};
+    AnswerPlan answer{.form = formats_.form, .thought = formats_.thought, .is_structured = job.structure.has_value()};
     if (const auto* marks = thought_marks_of(answer)) answer.begin = state_after(*marks, prompt, chat);
     if (formats_.thought == nullptr && job.sampling.thinking_token_budget) {
         return unexpected(
@@ -97,8 +98,8 @@ Expected<void, JobError> AnswerPlanner::check_builtin_tools(const schema::ChatPr
 Expected<schema::Structure, JobError> AnswerPlanner::structure_of_calls(const schema::ToolUse& tools) const {
     if (formats_.calls == nullptr) {
         return unexpected(error_at(ErrorCode::unsupported_by_model, "tool_choice",
-                                   "this model's chat template shows no format of calls that Lorry knows, so calls cannot be demanded; use "
-                                   "\"auto\", or set tool_parser"));
+                                   "this model's chat template shows no format of calls that Lorry knows, so calls cannot be demanded; " +
+                                       std::string(takes_tools_ ? "use \"auto\", or set tool_parser" : "use another model")));
     }
     auto structure = call_structure(*formats_.calls, tools, [this](std::string_view text) { return special_token(text); });
     if (!structure)

@@ -34,7 +34,7 @@ ThoughtReader::Parts ThoughtReader::finish() {
         held_.resize(std::min(held_.size(), held_.find_last_not_of(white_space) + 1));
         parts.thought = std::move(held_);
     } else {
-        parts.answer = thought_ && !has_words_ ? std::string() : std::move(held_);
+        parts.answer = thought_ && !has_words_ && !is_structured_ ? std::string() : std::move(held_);
     }
     held_.clear();
     return parts;
@@ -88,7 +88,7 @@ void ThoughtReader::think(Parts& parts) {
 }
 
 void ThoughtReader::answer(Parts& parts) {
-    if (thought_ && !has_words_) {
+    if (thought_ && !has_words_ && !is_structured_) {
         held_.erase(0, std::min(held_.size(), held_.find_first_not_of(white_space)));
         has_words_ = !held_.empty();
     }

@@ -24,13 +24,15 @@ struct ThoughtMarks {
 // One thread at a time.
 class ThoughtReader {
 public:
-    // The texts of the marks outlive the reader, and do not begin with white space.
-    ThoughtReader(const ThoughtMarks& marks, ThoughtState state) : marks_(marks), state_(state) {
+    // The texts of the marks outlive the reader, and do not begin with white space. is_structured: the answer begins where the thought has
+    // ended, white space included, because a grammar says what it is.
+    ThoughtReader(const ThoughtMarks& marks, ThoughtState state, bool is_structured = false)
+        : marks_(marks), state_(state), is_structured_(is_structured) {
         if (marks.harmony) messages_.emplace(state);
     }
 
-    // Text that became certain, without marks. White space around a thought and before the answer that follows it is left out, except in
-    // messages.
+    // Text that became certain, without marks. White space around a thought is left out, except in messages, and so is that before the
+    // answer that follows it, except in a structured one.
     struct Parts {
         std::string thought;
         std::string answer;
@@ -50,6 +52,7 @@ private:
 
     ThoughtMarks marks_;
     ThoughtState state_;
+    bool is_structured_;
     std::optional<HarmonyReader> messages_;  // of marks_.harmony, which needs nothing of what follows
     std::string held_;                       // not returned yet
     std::size_t spaces_ = 0;                 // of held_: white space at its beginning that need not be looked at again

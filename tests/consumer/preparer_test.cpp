@@ -212,12 +212,13 @@ constexpr const char* tools =
     R"("b":{"type":"integer"}},"required":["a","b"],"additionalProperties":false}}},{"type":"function","function":{"name":"pick",)"
     R"("parameters":{"type":"object","properties":{"of":{"enum":["x","y"]}},"additionalProperties":false}}}])";
 
-Expected<PreparedJob, RefusedJob> prepared_calls(const std::string& chat_template, const std::string& members) {
+Expected<PreparedJob, RefusedJob> prepared_calls(const std::string& chat_template, const std::string& members,
+                                                 const std::string& message = R"({"role":"user","content":"q"})") {
     auto job = schema::parse_job({.source = {},
                                   .key = {},
                                   .value = R"({"custom_id":"a","url":"/chat/completions","body":{"model":"base",)"
-                                           R"("messages":[{"role":"user","content":"q"}],)" +
-                                           members + "}}",
+                                           R"("messages":[)" +
+                                           message + "]," + members + "}}",
                                   .headers = {},
                                   .timestamp = {}},
                                  {});
@@ -314,6 +315,17 @@ TEST(Preparer, ThePromptSaysWhetherAThoughtIsOpen) {
     EXPECT_EQ(state("x"), ThoughtState::undecided);
     EXPECT_EQ(state("<think>\\n"), ThoughtState::thinking);
     EXPECT_EQ(state("<think>\\n\\n</think>\\n\\n"), ThoughtState::answering);
+    // Pins: a message that only mentions the mark made a thought of the answer, so that no structure applied to it.
+    const auto state_within = [](const std::string& content) {
+        const auto job = prepared_calls("</think>", R"("add_generation_prompt":false,"continue_final_message":true)",
+                                        R"({"role":"assistant","content":")" + content + R"("})");
+        return job->plan.answer.begin;
+    };
+    EXPECT_EQ(state_within("The tag <think> opens a thought."), ThoughtState::answering);
+    EXPECT_EQ(state_within("Hm."), ThoughtState::answering);
+    EXPECT_EQ(state_within(" <think>Hm."), ThoughtState::thinking);
+    EXPECT_EQ(state_within("<think>Hm.</think>"), ThoughtState::answering);
+    EXPECT_EQ(state_within("<think>Hm.</think>It is <think>"), ThoughtState::answering);
     EXPECT_THAT(schema::text_of(prepared_calls("", R"("thinking_token_budget":5)").error().error),
                 testing::HasSubstr("unsupported_by_model: this model has no thoughts"));
     EXPECT_EQ(prepared_calls("</think>", R"("thinking_token_budget":5)")->requests.front().drawing->thinking->budget, 5);

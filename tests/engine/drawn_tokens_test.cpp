@@ -108,6 +108,46 @@ TEST_P(DrawnTokens, TheRestOfAMarkOfSeveralTokensIsForcedUnlessTheAnswerMayBegin
     EXPECT_THAT(results[1].text, testing::MatchesRegex("[(][x-z]{3}"));
 }
 
+// Pins: such an answer became a thought when it was read.
+TEST_P(DrawnTokens, AnAnswerThatItsGrammarBeginsWithTheMarkOfAThoughtFails) {
+    static constexpr ThoughtMarks marks{.start = "(*", .end = ")"};
+    std::vector<Request> requests;
+    for (const char* regex : {"[(][*][x-z]{3}", "([(][*]|[a-z][*])[x-z]{3}", "[(][(][x-z]{3}"}) {
+        Drawing drawing = thinking_drawing(ThoughtState::undecided, 2);
+        drawing.thinking->marks = &marks;
+        drawing.thinking->start_tokens = {open_token, open_token + 2};
+        drawing.grammar = grammar_of(regex);
+        drawing.logit_bias = {{open_token, 100.0F}};
+        requests.push_back(request_of(30, std::move(drawing)));
+    }
+    const std::vector<Result> results = run(std::move(requests));
+    for (const std::size_t failed : {0U, 1U}) {
+        ASSERT_TRUE(results[failed].error) << failed;
+        EXPECT_EQ(results[failed].error->code, schema::ErrorCode::invalid_structure);
+        EXPECT_THAT(results[failed].error->message, testing::StartsWith("the answer began as a thought does, which the structure allows"));
+    }
+    EXPECT_FALSE(results[2].error);
+    EXPECT_THAT(results[2].text, testing::MatchesRegex("[(][(][x-z]{3}"));
+}
+
+// The structure says what white space an answer has.
+TEST_P(DrawnTokens, WhiteSpaceOfTheTokenThatEndsAThoughtIsNoPartOfAnAnswerWithAGrammar) {
+    static constexpr ThoughtMarks marks{.start = "(", .end = "\n"};
+    const std::vector<TokenId> end = *tests::gpt2_tokenizer().encode("\n    ", false);
+    ASSERT_EQ(end.size(), 1U);
+    Drawing drawing = thinking_drawing(ThoughtState::thinking, std::nullopt);
+    drawing.thinking->marks = &marks;
+    drawing.allowed.assign(drawing.allowed.size(), 0U);
+    for (const TokenId token : {end[0], TokenId{87}, TokenId{88}, TokenId{89}}) {  // x, y and z
+        drawing.allowed[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
+    }
+    drawing.grammar = grammar_of("[x-z]{3}");
+    const Result result = run(request_of(60, std::move(drawing)));
+    ASSERT_FALSE(result.error);
+    EXPECT_EQ(result.finish, FinishReason::stop);
+    EXPECT_THAT(result.text, testing::MatchesRegex("( |\n|x|y|z)*[xyz]\n[x-z]{3}"));
+}
+
 TEST_P(DrawnTokens, StopTextsAreForTheAnswerNotForTheThought) {
     Drawing drawing = thinking_drawing(ThoughtState::thinking, 4);
     drawing.sampling.stop = {"a"};

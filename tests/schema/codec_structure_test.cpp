@@ -38,6 +38,8 @@ TEST(Structures, AreReadFromEitherField) {
          {Kind::tags, "response_format", R"({"format":{"type":"or","elements":[]}})"}},
         {R"("structured_outputs":{"structural_tag":"{\"type\":\"structural_tag\",\"structures\":[1],\"triggers\":[2]}"})",
          {Kind::tags, "structured_outputs.structural_tag", R"({"structures":[1],"triggers":[2]})"}},
+        {R"("structured_outputs":{"regex":"a+","disable_any_whitespace":false,"whitespace_pattern":null})",
+         {Kind::regex, "structured_outputs.regex", "a+"}},
         {R"("structured_outputs":{"regex":"a+"})", {Kind::regex, "structured_outputs.regex", "a+"}},
         {R"("structured_outputs":{"choice":["yes","no"]})", {Kind::choices, "structured_outputs.choice", R"(["yes","no"])"}},
         {R"("structured_outputs":{"grammar":"start: \"a\""})", {Kind::lark, "structured_outputs.grammar", "start: \"a\""}},
@@ -95,6 +97,13 @@ TEST(Structures, AreRefusedWithTheirPlace) {
          "'structured_outputs.whitespace_pattern' and 'structured_outputs.disable_any_whitespace' contradict each other"},
         {R"("structured_outputs":{"json":{},"disable_additional_properties":1})",
          "400 invalid_type structured_outputs.disable_additional_properties"},
+        {R"("structured_outputs":{"regex":"a","whitespace_pattern":" "})",
+         "400 invalid_value structured_outputs.whitespace_pattern: field 'structured_outputs.whitespace_pattern' is for JSON, which "
+         "'structured_outputs.regex' does not describe"},
+        {R"("structured_outputs":{"choice":["a b"],"disable_any_whitespace":true})",
+         "400 invalid_value structured_outputs.disable_any_whitespace"},
+        {R"("structured_outputs":{"grammar":"start: \"a\"","disable_additional_properties":true})",
+         "400 invalid_value structured_outputs.disable_additional_properties"},
         {R"("structured_outputs":{"json":{},"backend":"xgrammar"})", "400 unsupported_field structured_outputs.backend"},
     };
     for (const auto& [member, refusal] : cases) {

@@ -65,6 +65,9 @@ TEST(AnswerReader, CallsOfEachFormatAreFoundAndWhatDoesNotParseStaysContent) {
          "|Let me see.\n|add{} get_weather{\"city\":\"Kraków\"}"},
         {"hermes", "<tool_call>{\"name\":\"add\"}", "||add{}"},
         {"hermes", "<tool_call>{\"name\":\"add\"}</tool_call> and then", "| and then|add{}"},
+        // Pins: a stream lost white space in the text after a call, depending on where its pieces began.
+        {"hermes", "<tool_call>{\"name\":\"add\"}</tool_call>\n one  two \n\n three \n", "|\n one  two \n\n three|add{}"},
+        {"hermes", "<tool_call>{\"name\":\"add\"}</tool_call> so \n<tool_call>{\"name\":\"add\"}</tool_call>\n", "| so|add{} add{}"},
         {"hermes", "<tool_call>{\"name\":\"unknown\",\"arguments\":{}}</tool_call>",
          "|<tool_call>{\"name\":\"unknown\",\"arguments\":{}}</tool_call>|"},
         {"hermes", "<tool_call>{\"name\":\"add\",\"arguments\":7}</tool_call>",
@@ -94,6 +97,8 @@ TEST(AnswerReader, CallsOfEachFormatAreFoundAndWhatDoesNotParseStaysContent) {
         {"mistral", R"([TOOL_CALLS][{"name": "add", "a": 1}])", R"(|[TOOL_CALLS][{"name": "add", "a": 1}]|)"},
         {"mistral_args", R"([TOOL_CALLS]add[ARGS]{"a": 1}[TOOL_CALLS]get_weather{"city": "Rome"})",
          R"(||add{"a":1} get_weather{"city":"Rome"})"},
+        {"mistral_args", R"([TOOL_CALLS]add[CALL_ID]abc123def[ARGS]{"a": 1}[TOOL_CALLS]add[CALL_ID]x1[ARGS]{})", R"(||add{"a":1} add{})"},
+        {"mistral_args", "[TOOL_CALLS]add[CALL_ID]abc123def", "|[TOOL_CALLS]add[CALL_ID]abc123def|"},
         {"mistral_args", "[TOOL_CALLS]nothing", "|[TOOL_CALLS]nothing|"},
         {"phi4_mini_json", R"(functools[{"name": "add", "arguments": {"a": 1}}])", R"(||add{"a":1})"},
         {"phi4_mini_json", R"(functools[{"name": "add", "parameters": {"a": 1}}])", R"(||add{"a":1})"},
@@ -127,6 +132,12 @@ TEST(AnswerReader, AThoughtIsDividedFromTheAnswerAndItsCalls) {
     expect_read(plan, "  plain <think>x</think>", "|  plain <think>x</think>|");
     expect_read(plan, "<thin", "|<thin|");
     expect_read(plan_of("none", "think", ThoughtState::thinking), "Hm.\n</think>Ja", "Hm.|Ja|");
+    // Pins: of the choices " yes" and " no", "yes" arrived.
+    AnswerPlan structured = plan_of("none", "think");
+    structured.is_structured = true;
+    expect_read(structured, "<think>\nHm.\n</think> \nyes", "Hm.| \nyes|");
+    expect_read(structured, "<think>Hm.</think>\n", "Hm.|\n|");
+    expect_read(structured, "\nyes", "|\nyes|");
     expect_read(plan_of("none", "think", ThoughtState::answering), "<think>a</think>", "|<think>a</think>|");
     expect_read(plan_of("none", "granite"), "Here is my thought process: a b\n\nHere is my response:\nc", "a b|c|");
     expect_read(plan_of("none", "mistral"), "[THINK]a[/THINK]b", "a|b|");

@@ -244,13 +244,16 @@ TEST(WorkerCommand, DoesNotStartWithoutTheFolderOfItsAdapters) {
     const TinyModel tiny;
     const std::filesystem::path missing = tiny.folder / "nope";
     const std::filesystem::path file = tiny.model / "config.json";
-    for (const auto& adapters : {missing, file}) {
+    const std::pair<std::filesystem::path, const char*> cases[] = {
+        {missing, "there is no such folder"},
+        {file, "this is a file; give the folder that it is in"},
+        {"owner/model", "there is no such folder; Lorry downloads no models: hf download owner/model --local-dir FOLDER"}};
+    for (const auto& [adapters, reason] : cases) {
         const ProgramResult refused =
             tests::run_program_of({LORRY_PROGRAM, "worker", "--model", tiny.model.string(), "--adapters", adapters.string(), "--brokers",
                                    "127.0.0.1:1", "--deadline-start", "1s", "--metrics-address", "off", "--threads", "1"});
         EXPECT_EQ(refused.exit_code, 2) << refused.err;
-        EXPECT_NE(refused.err.find(fmt::format("--adapters {}: there is no such folder", adapters.string())), std::string::npos)
-            << refused.err;
+        EXPECT_NE(refused.err.find(fmt::format("--adapters {}: {}\n", adapters.string(), reason)), std::string::npos) << refused.err;
     }
 }
 
