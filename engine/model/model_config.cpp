@@ -86,7 +86,28 @@ std::vector<std::string> other_parts_of(const Json& root) {
     return out;
 }
 
-// The keys under text_config, with those outside it that describe the whole checkpoint, such as architectures and dtype.
+// A key beside text_config that describes the whole checkpoint, and its older name.
+struct WholeKey {
+    std::string_view name;
+    std::string_view older = name;
+    bool also_inside = false;  // the one under text_config counts where the top level has none
+    bool is(std::string_view key) const { return key == name || key == older; }
+};
+constexpr std::array whole_keys = {
+    WholeKey{.name = "architectures"},
+    WholeKey{.name = "tie_word_embeddings"},
+    WholeKey{.name = "id2label"},
+    WholeKey{.name = "num_labels"},
+    WholeKey{.name = "problem_type"},
+    WholeKey{.name = "sentence_transformers", .older = "sbert_ce_default_activation_function"},
+    WholeKey{.name = "dtype", .older = "torch_dtype", .also_inside = true},
+    WholeKey{.name = "eos_token_id", .also_inside = true},
+    WholeKey{.name = "bos_token_id", .also_inside = true},
+    WholeKey{.name = "quantization_config", .also_inside = true},
+};
+
+// The keys under text_config, with those of whole_keys as transformers takes them. Other keys at the top level do not count: what
+// text_config lacks has its default.
 Json text_part_of(const Json& root, const FamilyTraits& traits, const std::string& file) {
     const Section whole(root, file);
     const Json* const text = whole.find("text_config");
@@ -95,12 +116,16 @@ Json text_part_of(const Json& root, const FamilyTraits& traits, const std::strin
     const Section part(*text, file, "text_config");
     const Json* const type = part.find("model_type");
     if (type != nullptr && type->dump() != '"' + own + '"') part.refuse("model_type", "supported: " + own);
-    Json out = *text;
-    const std::vector<std::string> others = other_parts_of(root);
-    for (const auto& [key, value] : *root.as_object()) {
-        if (key == "text_config" || std::ranges::find(others, key) != others.end()) continue;
-        if (key == "architectures" || out.find(key) == nullptr) out.set(key, value);
-    }
+    const auto is_of_whole = [&](std::string_view key) {
+        const auto* const found = std::ranges::find_if(whole_keys, [&](const WholeKey& row) { return row.is(key); });
+        if (found == whole_keys.end()) return false;
+        return !found->also_inside || whole.find(found->name) != nullptr || whole.find(found->older) != nullptr;
+    };
+    Json out = Json::object({});
+    for (const auto& [key, value] : part.members())
+        if (!is_of_whole(key)) out.set(key, value);
+    for (const auto& [key, value] : whole.members())
+        if (is_of_whole(key)) out.set(key, value);
     return out;
 }
 
@@ -144,7 +169,9 @@ std::vector<std::optional<std::int64_t>> read_windows(const Section& config, con
     const std::int64_t first = windows == Windows::from_layer ? config.integer("max_window_layers", 28, 0, size_max) : 0;
     const std::int64_t end = windows == Windows::even_below ? config.integer("max_window_layers", 28, 0, size_max) : layers;
     std::optional<std::int64_t> every;  // of so many layers the last has no window
-    if (windows == Windows::by_pattern) every = config.integer("sliding_window_pattern", traits.window_pattern, 1, size_max);
+    if (windows == Windows::by_pattern)
+        every = traits.window_pattern_key == nullptr ? traits.window_pattern
+                                                     : config.integer(traits.window_pattern_key, traits.window_pattern, 1, size_max);
     for (std::int64_t layer = 0; layer < layers; ++layer) {
         bool sliding = layer >= first && (!every || (layer + 1) % *every != 0);
         if (windows == Windows::without_rope) sliding = !model.rotates(layer);
@@ -271,12 +298,11 @@ void read_scales(const Section& config, const FamilyTraits& traits, ModelConfig&
         case LogitScale::by_divisor: out.logit_scale = 1.0 / config.real("logits_scaling", 1.0, least, most); break;
     }
     if (traits.residual_multiplier) out.residual_scale = config.real("residual_multiplier", 1.0, -most, most);
-    if (!traits.soft_caps) return;
     const auto cap = [&](const char* key, const std::optional<double>& absent) {
         return config.has(key) ? config.optional_real(key, least, most) : absent;
     };
-    out.attention_cap = cap("attn_logit_softcapping", traits.attention_cap_default);
-    out.logit_cap = cap("final_logit_softcapping", traits.logit_cap_default);
+    if (traits.caps_scores) out.attention_cap = cap("attn_logit_softcapping", traits.attention_cap_default);
+    if (traits.caps_logits) out.logit_cap = cap("final_logit_softcapping", traits.logit_cap_default);
 }
 
 // The layers that have an MLP instead of experts.
@@ -294,9 +320,18 @@ std::vector<std::int64_t> read_dense_layers(const Section& config) {
     return out;
 }
 
+// The one of two names for the same that the config has. Refused if their values contradict each other.
+const char* key_of(const Section& config, const char* own, const char* other) {
+    const Json* const of_own = config.find(own);
+    const Json* const of_other = config.find(other);
+    if (of_own != nullptr && of_other != nullptr && !is_equal(*of_other, of_own->dump()))
+        config.refuse(other, fmt::format("{} = {} means the same; keep one of them", own, of_own->dump()));
+    return of_own == nullptr && of_other != nullptr ? other : own;
+}
+
 ExpertsConfig read_experts(const Section& config, const ExpertKeys& keys, const ModelConfig& model) {
     // Both are names of the same in transformers 5.
-    const char* const count_key = config.find("num_local_experts") != nullptr ? "num_local_experts" : "num_experts";
+    const char* const count_key = key_of(config, "num_experts", "num_local_experts");
     ExpertsConfig out;
     out.count = config.integer(count_key, keys.count_default, 1, experts_max);
     if (out.count * model.layers > all_experts_max)
@@ -317,16 +352,14 @@ ExpertsConfig read_experts(const Section& config, const ExpertKeys& keys, const 
 void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& out) {
     const Keys& keys = *traits.keys;
     // transformers accepts the common names for GPT-2's sizes, too.
-    const auto key_of = [&](const char* own, const char* common) {
-        return config.find(own) == nullptr && config.find(common) != nullptr ? common : own;
-    };
-    const auto hidden_key = key_of(keys.hidden, common_keys.hidden);
-    const auto heads_key = key_of(keys.heads, common_keys.heads);
+    const char* const hidden_key = key_of(config, keys.hidden, common_keys.hidden);
+    const char* const heads_key = key_of(config, keys.heads, common_keys.heads);
     out.hidden = config.integer(hidden_key, std::nullopt, 1, size_max);
     out.heads = config.integer(heads_key, traits.heads_default, 1, size_max);
-    out.layers = config.integer(key_of(keys.layers, common_keys.layers), std::nullopt, 1, layers_max);
+    out.layers = config.integer(key_of(config, keys.layers, common_keys.layers), std::nullopt, 1, layers_max);
     out.vocabulary = config.integer("vocab_size", traits.vocabulary_default, 1, size_max);
-    out.max_positions = config.integer(key_of(keys.max_positions, common_keys.max_positions), traits.max_positions_default, 1, size_max);
+    out.max_positions =
+        config.integer(key_of(config, keys.max_positions, common_keys.max_positions), traits.max_positions_default, 1, size_max);
     const auto factor = traits.intermediate_default;
     out.intermediate = config.integer(keys.intermediate, factor ? std::optional(*factor * out.hidden) : std::nullopt, 1, size_max);
     out.norm_epsilon = config.real(keys.epsilon, traits.epsilon_default, 0.0, 1.0);
@@ -439,8 +472,10 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.gated = traits.names->gated;
     out.learned_positions = traits.names->positions != nullptr;
     out.qk_norm = traits.qk_norm;
-    out.activation = read_activation(config, traits.keys->activation, traits.activation_default);
-    if (traits.gelu_is_tanh && out.activation == kernels::ActivationKind::gelu) out.activation = kernels::ActivationKind::gelu_tanh;
+    const char* const activation_key = traits.keys->activation;
+    out.activation = read_activation(config, activation_key, traits.activation_default);
+    if (traits.gelu_is_tanh && config.find(activation_key) != nullptr && is_equal(*config.find(activation_key), "\"gelu\""))
+        out.activation = kernels::ActivationKind::gelu_tanh;
     out.is_parallel = reads_one_residual(traits.residual, config);
     out.shares_norm = out.is_parallel && traits.parallel_shares_norm;
     if (traits.is_encoder) read_encoder(config, traits, out);

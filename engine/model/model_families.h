@@ -140,14 +140,15 @@ struct FamilyTraits {
     EmbeddingScale embedding_scale = EmbeddingScale::one;
     LogitScale logit_scale = LogitScale::one;
     bool residual_multiplier = false;                            // what is added to the residual is multiplied by residual_multiplier
-    bool soft_caps = false;                                      // of scores and logits, if the keys are there and not null
+    bool caps_scores = false;                                    // as attn_logit_softcapping says; false: the key does not count
+    bool caps_logits = false;                                    // likewise final_logit_softcapping
     std::optional<double> attention_cap_default = std::nullopt;  // when the keys are absent; nullopt: no cap
     std::optional<double> logit_cap_default = std::nullopt;
     Residual residual = Residual::sequential;
     bool parallel_shares_norm = false;  // a parallel MLP reads what attention reads
     bool heads_have_keys = true;        // num_key_value_heads and head_dim are read; false: kv_heads = heads, head_dim = hidden / heads
     const char* activation_default = "silu";
-    bool gelu_is_tanh = false;  // "gelu" means gelu_pytorch_tanh (Gemma's first configs)
+    bool gelu_is_tanh = false;  // the name "gelu" means gelu_pytorch_tanh (Gemma's first configs)
     double epsilon_default = 1e-6;
     std::int64_t max_positions_default = 2048;
     std::optional<std::int64_t> intermediate_default = std::nullopt;  // times hidden; nullopt: the key is required
@@ -163,7 +164,8 @@ struct FamilyTraits {
     bool tied_default = false;
     Windows windows = Windows::none;
     std::optional<std::int64_t> window_default = 4096;  // sliding_window when the key is absent; nullopt: there is no window
-    std::int64_t window_pattern = 1;                    // sliding_window_pattern when the key is absent
+    std::int64_t window_pattern = 1;                    // when the key is absent or there is none
+    const char* window_pattern_key = nullptr;
     Rope rope = Rope::one;
     RopeKeys rope_keys = {};
     FirstPosition first_position = FirstPosition::zero;
@@ -234,7 +236,8 @@ inline constexpr FamilyTraits gemma2 = [] {
     traits.names = &gemma2_names;
     traits.keys = &gemma2_keys;
     traits.attention_scale = AttentionScale::by_query_scalar;
-    traits.soft_caps = true;
+    traits.caps_scores = true;
+    traits.caps_logits = true;
     traits.attention_cap_default = 50.0;
     traits.logit_cap_default = 30.0;
     traits.kv_heads_default = 4;
@@ -248,6 +251,7 @@ inline constexpr FamilyTraits gemma3_text = [] {
     traits.stem = "Gemma3";
     traits.text_stem = "Gemma3Text";
     traits.names = &gemma3_names;
+    traits.caps_scores = false;  // transformers has the key and does not use it
     traits.attention_cap_default.reset();
     traits.logit_cap_default.reset();
     traits.max_positions_default = 131072;
@@ -255,6 +259,7 @@ inline constexpr FamilyTraits gemma3_text = [] {
     traits.vocabulary_default = 262208;
     traits.qk_norm = QkNorm::by_head;
     traits.window_pattern = 6;
+    traits.window_pattern_key = "sliding_window_pattern";
     traits.rope = Rope::by_window;
     traits.rope_keys = {.theta_default = 1e6, .window_theta = "rope_local_base_freq"};
     return traits;
@@ -264,6 +269,7 @@ inline constexpr FamilyTraits gemma3 = [] {
     traits.model_type = "gemma3";
     traits.text_stem = {};
     traits.nested = true;
+    traits.caps_logits = false;  // likewise
     traits.names = &gemma3_nested_names;
     return traits;
 }();
@@ -291,6 +297,7 @@ inline constexpr FamilyTraits cohere2 = [] {
     traits.reads = cohere2_reads;
     traits.windows = Windows::by_pattern;
     traits.window_pattern = 4;
+    traits.window_pattern_key = "sliding_window_pattern";
     traits.rope_keys.theta_default = 10000.0;
     traits.rope_keys.needs_window = true;
     return traits;
@@ -439,6 +446,7 @@ inline constexpr std::array families = {
                  .mlp_bias = mlp_key_bias},
     FamilyTraits{.model_type = "gpt_neox",
                  .stem = "GPTNeoX",
+                 .reads = partial_reads,  // transformers 4.46 to 4.57 wrote it beside rotary_pct, which counts
                  .keys = &layer_norm_keys,
                  .names = &gpt_neox_names,
                  .norm = kernels::NormKind::layer,

@@ -187,6 +187,8 @@ RopeConfig read_of_layers(const Section& config, const ModelConfig& model, const
     const Json* const scaling = config.find("rope_scaling");
     if (scaling != nullptr && model.is_encoder) config.refuse("rope_scaling", "scaled rope is not supported for this model_type");
     const Json* const all = config.find("rope_parameters");
+    if (scaling != nullptr && all != nullptr)
+        config.refuse("rope_scaling", "rope_parameters is there, too, and both say how positions are scaled; keep one of them");
     static const Json nothing = Json::object({});
     const Section types(all != nullptr ? *all : nothing, config.file(), "rope_parameters");
     for (const auto& [key, value] : types.members()) {
@@ -196,7 +198,11 @@ RopeConfig read_of_layers(const Section& config, const ModelConfig& model, const
     if (const Json* const one = types.find(type); one != nullptr) {
         read(Section(*one, config.file(), std::string("rope_parameters.") + type));
     } else if (scaling != nullptr && may_scale) {
-        read(Section(*scaling, config.file(), "rope_scaling"));
+        const Section parameters(*scaling, config.file(), "rope_scaling");
+        // transformers has rope_type = default before it adds these keys, so that the older name would not count.
+        if (parameters.find("rope_type") == nullptr && parameters.find("type") != nullptr)
+            parameters.refuse("type", "for this model_type the key is rope_type");
+        read(parameters);
     }
     return rope;
 }

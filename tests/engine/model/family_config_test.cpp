@@ -60,21 +60,80 @@ TEST(FamilyConfig, TheTextPartOfAMultimodalConfigIsReadAndTheOtherPartsAreNamed)
     EXPECT_EQ(config.logit_cap, std::nullopt);
 }
 
+// The config of the hub with members before the first key: at the top level, and under text_config.
+ModelConfig gemma3_with(const std::string& at_top, const std::string& inside) {
+    std::string config = gemma3_of_the_hub;
+    if (!inside.empty()) config.insert(config.find("\"hidden_size\": 2560"), inside + ",");
+    if (!at_top.empty()) config.insert(config.find("\"architectures\""), at_top + ",");
+    return ModelConfig::parse(config, "", "config.json");
+}
+
+// Pins: keys of the text model at the top level counted where text_config lacks them. transformers takes the defaults.
+TEST(FamilyConfig, OnlyKeysOfTheWholeCheckpointCountBesideTheTextPart) {
+    const ModelConfig config =
+        gemma3_with(R"("query_pre_attn_scalar":1,"rms_norm_eps":0.1,"head_dim":64,"num_key_value_heads":8,"sliding_window_pattern":2)", "");
+    EXPECT_EQ(config.attention_scale, 1.0 / 16.0);
+    EXPECT_EQ(config.norm_epsilon, 1e-6);
+    EXPECT_EQ(config.head_dim, 256);
+    EXPECT_EQ(config.kv_heads, 4);
+    EXPECT_EQ(config.windows[1], 1024);
+    EXPECT_FALSE(gemma3_with(R"("tie_word_embeddings":false)", R"("tie_word_embeddings":true)").tied_head);
+    EXPECT_TRUE(gemma3_with("", R"("tie_word_embeddings":false)").tied_head) << "the default of the top level";
+}
+
+// Pins: the dtype and the end tokens under text_config came before those of the top level.
+TEST(FamilyConfig, TheTopLevelsDtypeAndEndTokensComeBeforeThoseOfTheTextPart) {
+    EXPECT_EQ(gemma3_with("", R"("dtype":"float32")").storage, kernels::Format::bfloat16) << "whose name is torch_dtype";
+    EXPECT_EQ(gemma3_with(R"("dtype":"float16")", R"("torch_dtype":"float32")").storage, kernels::Format::float16);
+    EXPECT_THAT(gemma3_with("", R"("eos_token_id":7)").eos_ids, ElementsAre(1, 106));
+    const std::string text = R"({"hidden_size":64,"num_attention_heads":4,"num_hidden_layers":2,"intermediate_size":96,)"
+                             R"("dtype":"bfloat16","eos_token_id":7})";
+    const ModelConfig inner = ModelConfig::parse(R"({"model_type":"gemma3","dtype":null,"text_config":)" + text + "}", "", "config.json");
+    EXPECT_EQ(inner.storage, kernels::Format::bfloat16);
+    EXPECT_THAT(inner.eos_ids, ElementsAre(7));
+}
+
+// Pins: rope_scaling was not read where rope_parameters is, though transformers adds it to the rope of layers without a window; and it
+// counted under its older name of the kind, which transformers overrides.
+TEST(FamilyConfig, Gemma3sScaledRopeHasOnePlaceAndOneName) {
+    const auto error = [](const std::string& members) { return tests::thrown_by([&] { parse_family("gemma3_text", members); }); };
+    const std::string scaling = R"("rope_scaling":{"rope_type":"linear","factor":8})";
+    EXPECT_EQ(error(scaling + R"(,"rope_parameters":null)"), "accepted");
+    EXPECT_THAT(error(scaling + R"(,"rope_parameters":{"full_attention":{"rope_type":"default"}})"),
+                testing::HasSubstr(R"(rope_scaling = {"rope_type":"linear","factor":8} is not supported: rope_parameters is there, too)"));
+    EXPECT_THAT(error(R"("rope_scaling":{"type":"linear","factor":8})"), testing::HasSubstr("rope_scaling.type = \"linear\" is not"));
+}
+
+// Pins: Gemma 3 had the caps of Gemma 2 where its config names them. transformers caps the logits of its text models alone.
+TEST(FamilyConfig, Gemma3CapsTheLogitsOfTextModelsAlone) {
+    const std::string caps = R"("attn_logit_softcapping":50.0,"final_logit_softcapping":30.0)";
+    EXPECT_EQ(parse_family("gemma3_text", caps).attention_cap, std::nullopt);
+    EXPECT_EQ(parse_family("gemma3_text", caps).logit_cap, 30.0);
+    EXPECT_EQ(gemma3_with("", caps).attention_cap, std::nullopt);
+    EXPECT_EQ(gemma3_with("", caps).logit_cap, std::nullopt);
+}
+
+// Pins: Gemma 2 and GPT-OSS followed a key that only Gemma 3 and Command-R7B have.
+TEST(FamilyConfig, ThePatternOfWindowsIsAKeyOfSomeFamiliesAlone) {
+    const std::string members = R"("sliding_window":9,"sliding_window_pattern":3,)"
+                                R"("rope_scaling":{"rope_type":"yarn","factor":2,"original_max_position_embeddings":64})";
+    for (const char* family : {"gemma2", "gpt_oss"})
+        EXPECT_THAT(parse_family(family, members).windows, ElementsAre(9, std::nullopt, 9, std::nullopt)) << family;
+    for (const char* family : {"gemma3_text", "cohere2"}) {
+        const ModelConfig config = parse_family(family, R"("sliding_window":9,"sliding_window_pattern":3)");
+        EXPECT_THAT(config.windows, ElementsAre(9, 9, std::nullopt, 9)) << family;
+    }
+}
+
 TEST(FamilyConfig, AMultimodalConfigMayHaveItsCodesBesideTheTextPartOrInIt) {
-    const auto with = [](const std::string& before, const std::string& quantization) {
-        std::string config = gemma3_of_the_hub;
-        const std::size_t place = config.find(before);
-        CHECK(place != std::string::npos, "the config has this key");
-        config.insert(place, R"("quantization_config":)" + quantization + ",");
-        return ModelConfig::parse(config, "", "config.json");
-    };
     const std::string gptq = R"({"quant_method":"gptq","bits":4,"group_size":128,"sym":true})";
-    EXPECT_EQ(with("\"architectures\"", gptq).quantized.value().name, "GPTQ, 4 bits, groups of 128");
-    EXPECT_EQ(with("\"hidden_size\": 2560", gptq).quantized.value().name, "GPTQ, 4 bits, groups of 128");
+    const auto member = [](const std::string& quantization) { return R"("quantization_config":)" + quantization; };
+    EXPECT_EQ(gemma3_with(member(gptq), "").quantized.value().name, "GPTQ, 4 bits, groups of 128");
+    EXPECT_EQ(gemma3_with("", member(gptq)).quantized.value().name, "GPTQ, 4 bits, groups of 128");
     const std::string nf4 = R"({"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"nf4",)"
                             R"("llm_int8_skip_modules":["vision_tower","multi_modal_projector"]})";
-    EXPECT_EQ(with("\"architectures\"", nf4).quantized.value().name, "bitsandbytes, nf4");
-    EXPECT_THROW(with("\"hidden_size\": 2560", R"({"quant_method":"gptq","bits":3})"), std::runtime_error);
+    EXPECT_EQ(gemma3_with(member(nf4), "").quantized.value().name, "bitsandbytes, nf4");
+    EXPECT_THROW(gemma3_with("", member(R"({"quant_method":"gptq","bits":3})")), std::runtime_error);
 }
 
 // Pins: transformers holds the scale in the dtype of the weights, so that 55.4256 is 55.5 in bfloat16.
@@ -90,6 +149,8 @@ TEST(FamilyConfig, GemmasEmbeddingScaleIsRoundedToTheCheckpointsDtype) {
 TEST(FamilyConfig, GemmaHasItsOwnDefaults) {
     const ModelConfig gemma = parse_family("gemma", R"("hidden_act":"gelu")");
     EXPECT_EQ(gemma.activation, kernels::ActivationKind::gelu_tanh) << "the first releases say gelu and mean the other";
+    // Pins: each name of the exact function meant the other.
+    EXPECT_EQ(parse_family("gemma", R"("hidden_act":"gelu_python")").activation, kernels::ActivationKind::gelu);
     EXPECT_EQ(gemma.head_dim, 256);
     EXPECT_TRUE(gemma.norm_offset && gemma.tied_head);
     const ModelConfig gemma2 = parse_family("gemma2", R"("sliding_window":9,"final_logit_softcapping":null)");
@@ -163,6 +224,11 @@ TEST(FamilyConfig, BiasesResidualsAndPartialRopeFollowTheirKeys) {
     EXPECT_FALSE(neox.shares_norm);
     EXPECT_EQ(neox.rotated(), 8);
     EXPECT_EQ(neox.rope.theta, 500.0);
+    // Pins: what transformers 4.46 to 4.57 wrote was refused.
+    const ModelConfig both = parse_family("gpt_neox", R"("num_attention_heads":4,"rotary_pct":0.25,"partial_rotary_factor":0.25,)"
+                                                      R"("rotary_emb_base":500,"rope_theta":500,"rope_scaling":null)");
+    EXPECT_EQ(both.rotated(), 4);
+    EXPECT_EQ(both.rope.theta, 500.0);
     EXPECT_FALSE(parse_family("gpt_neox", R"("num_attention_heads":4,"use_parallel_residual":false)").is_parallel);
     EXPECT_FALSE(parse_family("starcoder2", R"("use_bias":false)").mlp_bias);
     EXPECT_TRUE(parse_family("starcoder2").mlp_bias);

@@ -119,6 +119,17 @@ TEST(ModelConfig, AHarmlessNumberIsAcceptedHoweverItIsWritten) {
     EXPECT_THAT(error_of(config_with("llama", R"("logits_scaling":8.0)")), testing::HasSubstr("logits_scaling = 8.0 is not supported"));
 }
 
+// Pins: one of the two names counted in silence.
+TEST(ModelConfig, TwoNamesForTheSameMustNotContradictEachOther) {
+    EXPECT_EQ(parse("gpt2", R"("num_attention_heads":16,"hidden_size":64)").heads, 16);
+    EXPECT_EQ(error_of(config_with("gpt2", R"("num_attention_heads":null)")), "accepted");
+    EXPECT_THAT(error_of(config_with("gpt2", R"("num_attention_heads":8)")),
+                testing::HasSubstr("num_attention_heads = 8 is not supported: n_head = 16 means the same; keep one of them"));
+    for (const char* member : {"hidden_size", "num_hidden_layers"})
+        EXPECT_THAT(error_of(config_with("gpt2", fmt::format(R"("{}":8)", member))), testing::HasSubstr(member));
+    EXPECT_THAT(error_of(config_with("mixtral", R"("num_local_experts":8,"num_experts":4)")), testing::HasSubstr("means the same"));
+}
+
 TEST(ModelConfig, ARequiredKeyThatIsNullIsNotCalledMissing) {
     EXPECT_THAT(error_of(R"({"model_type":"llama","hidden_size":null})"), testing::HasSubstr("hidden_size is null; it is required"));
     EXPECT_THAT(error_of(R"({"model_type":"llama"})"), testing::HasSubstr("hidden_size is missing; it is required"));
