@@ -174,6 +174,21 @@ std::int64_t drafts_max_of(const Settings& settings, const SetupWishes& wishes, 
     return settings.speculation == "ngram" || (settings.speculation == "auto" && by_default) ? drafts_max : 0;
 }
 
+// There is at least one.
+std::string unused_remark(std::span<const std::string> names) {
+    constexpr std::size_t shown = 8;
+    // Of a module whose weight is used.
+    const auto is_lone_bias = [&](const std::string& name) {
+        constexpr std::string_view end = ".bias";
+        return name.ends_with(end) && std::ranges::find(names, name.substr(0, name.size() - end.size()) + ".weight") == names.end();
+    };
+    std::string text = "tensors that are not used: " + consumer::listed({names.begin(), names.end()}, shown);
+    if (const auto bias = std::ranges::find_if(names, is_lone_bias); bias != names.end())
+        text += fmt::format("; config.json has no bias for the module of {}, so that it is left out, as in transformers: check config.json",
+                            schema::shortened(*bias));
+    return text;
+}
+
 }  // namespace
 
 EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
@@ -288,18 +303,14 @@ std::size_t EngineSetup::adapter_bytes(std::span<const engine::AdapterSource> ad
     return bytes;
 }
 
-std::string unused_remark(std::span<const std::string> names) {
-    constexpr std::size_t shown = 8;
-    // Of a module whose weight is used.
-    const auto is_lone_bias = [&](const std::string& name) {
-        constexpr std::string_view end = ".bias";
-        return name.ends_with(end) && std::ranges::find(names, name.substr(0, name.size() - end.size()) + ".weight") == names.end();
-    };
-    std::string text = "tensors that are not used: " + consumer::listed({names.begin(), names.end()}, shown);
-    if (const auto bias = std::ranges::find_if(names, is_lone_bias); bias != names.end())
-        text += fmt::format("; config.json has no bias for the module of {}, so that it is left out, as in transformers: check config.json",
-                            schema::shortened(*bias));
-    return text;
+std::vector<std::string> model_remarks(const std::filesystem::path& folder, const engine::ModelConfig& config,
+                                       std::span<const std::string> unused) {
+    std::vector<std::string> out;
+    if (std::filesystem::exists(folder / "adapter_config.json")) out.emplace_back(adapter_beside_remark);
+    if (config.head_untied) out.emplace_back(head_untied_remark);
+    for (const std::string& part : config.skipped_parts) out.push_back(part + std::string(part_skipped_remark));
+    if (!unused.empty()) out.push_back(unused_remark(unused));
+    return out;
 }
 
 std::string EngineSetup::describe() const {
@@ -332,9 +343,8 @@ std::string EngineSetup::describe() const {
         rows.push_back({"  isa", describe_isa(cpu_options(settings_).isa)});
     }
     if (!device.matmuls.empty()) rows.push_back({"  matmuls", device.matmuls});
-    if (config.head_untied) rows.push_back({"  warning", std::string(head_untied_remark)});
-    for (const std::string& part : config.skipped_parts) rows.push_back({"  warning", part + std::string(part_skipped_remark)});
-    if (!model_->unused_tensors().empty()) rows.push_back({"  warning", unused_remark(model_->unused_tensors())});
+    for (std::string& remark : model_remarks(settings_.model, config, model_->unused_tensors()))
+        rows.push_back({"  warning", std::move(remark)});
     return show_table(rows);
 }
 

@@ -9,6 +9,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "consumer/preparer.h"
 #include "consumer/reply.h"
@@ -41,16 +43,19 @@ std::string describe_pooling(const engine::EmbedderConfig& embedder);
 // How --pooling says that texts are pooled; nullopt: as the model's folder says.
 std::optional<engine::PoolingMode> pooling_of(const Settings& settings);
 
-// For people, if a model's config.head_untied is set.
+// What people should know of a model that runs: one text each. unused: tensors that are in its files, but not used.
+std::vector<std::string> model_remarks(const std::filesystem::path& folder, const engine::ModelConfig& config,
+                                       std::span<const std::string> unused);
+// The one where config.head_untied is set.
 inline constexpr std::string_view head_untied_remark =
     "config.json ties the head to the embedding, but lm_head.weight differs from it and is used, as in transformers; set "
     "tie_word_embeddings to false";
-
-// The same for tensors that are in a model's files, but not used; there is at least one.
-std::string unused_remark(std::span<const std::string> names);
-
-// The same for each of config.skipped_parts, after its name.
+// The one for each of config.skipped_parts, after its name.
 inline constexpr std::string_view part_skipped_remark = " describes a part of the model that Lorry does not run; only the text part runs";
+// The one for a folder that also holds an adapter, which transformers applies to the model.
+inline constexpr std::string_view adapter_beside_remark =
+    "the folder also has an adapter_config.json: the base model runs without that adapter, which transformers would apply; to run it, move "
+    "adapter_config.json and adapter_model.safetensors to a folder of their own in that of --adapters";
 
 // What --dtype, --quantize and --kv-dtype ask for, of either device.
 kernels::StorageOptions storage_options(const Settings& settings);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -84,9 +85,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
     } catch (const std::exception& error) {
         check.problems.emplace_back(error.what());
     }
-    if (check.model.config.head_untied) check.remarks.emplace_back(head_untied_remark);
-    for (const std::string& part : check.model.config.skipped_parts) check.remarks.push_back(part + std::string(part_skipped_remark));
-    if (!check.model.unused_tensors.empty()) check.remarks.push_back(unused_remark(check.model.unused_tensors));
+    std::ranges::move(model_remarks(folder, check.model.config, check.model.unused_tensors), std::back_inserter(check.remarks));
 }
 
 // The size of one token's keys and values, on the CPU or, if it lacks the format, on a GPU. The format of the weights does not matter.

@@ -196,6 +196,15 @@ TEST(ModelReport, SaysWhichPartsOfAMultimodalModelAreLeftOut) {
                 testing::ContainsRegex("warning +vision_config describes a part of the model that Lorry does not run"));
 }
 
+// Pins: the adapter in such a folder, which transformers applies, was left out without a word.
+TEST(ModelReport, SaysThatAnAdapterBesideTheModelIsNotApplied) {
+    const GoldenWithTokenizer golden("checkpoints/granite");
+    EXPECT_THAT(EngineSetup(golden.settings).describe(), testing::Not(testing::HasSubstr("adapter_config.json")));
+    tests::write_text(golden.settings.model + "/adapter_config.json", "{}");
+    EXPECT_THAT(check_model(golden.settings).remarks, testing::Contains(adapter_beside_remark));
+    EXPECT_THAT(EngineSetup(golden.settings).describe(), testing::ContainsRegex("warning +the folder also has an adapter_config.json"));
+}
+
 // Pins: a bias that config.json does not know of was left out without a word, as a third of the layers would have been.
 TEST(ModelReport, SaysWhichTensorsAreNotUsed) {
     const GoldenWithTokenizer golden("checkpoints/granite");
