@@ -363,6 +363,8 @@ bool AdapterConfig::targets_module(const std::string& path, MatchSteps& steps) c
     if (std::any_of(saved.begin(), saved.end(), [&](const std::string& name) { return names_whole(path, name); })) return false;
     if (all_linear) return true;
     if (target_pattern) return target_pattern->matches(path, steps);
+    // A target that is the whole path is one in any layer.
+    if (std::ranges::find(targets, path) != targets.end()) return true;
     if (!named_in(targets)) return false;
     if (layers.empty()) return true;
     const auto layer = layer_of(path, layer_lists);

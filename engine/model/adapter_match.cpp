@@ -159,7 +159,8 @@ public:
         }
         const bool trained =
             config_.biases == AdapterConfig::Biases::all || (config_.biases == AdapterConfig::Biases::lora_only && targeted);
-        if (!trained || !module.bias) return;
+        // PEFT stores no biases of fused experts: these stay the base's.
+        if (!trained || !module.bias || module.expert) return;
         // Newer versions of PEFT store the bias of a targeted module under base_layer.
         const Tensor* bias = targeted ? need(module.path, {"base_layer.bias", "bias"}, bias_shape, "biases were trained")
                                       : need(module.path, {"bias"}, bias_shape, "biases were trained");
@@ -167,29 +168,48 @@ public:
     }
 
     // In transformers 5, routers and experts are not linear modules: names of targets that include theirs mean them only in adapters of
-    // older versions, whose files have their tensors.
+    // older versions, whose files have their tensors. Those of target_parameters are always meant.
     bool is_trained(const LinearModule& module) {
-        if (!module.expert && module.projection != Projection::router) return true;
-        std::optional<bool>& known = module.expert ? trains_experts_ : trains_router_;
+        const bool is_router = module.projection == Projection::router;
+        if ((!module.expert && !is_router) || (module.expert && config_.targets_parameter(parameter_of(module)))) return true;
+        std::optional<bool>& known = is_router ? trains_router_ : trains_experts_;
         if (!known) {
-            const std::string list = fmt::format(".{}.", module.expert ? model_.names->experts->list : model_.names->experts->router);
-            known = std::ranges::any_of(tensors_, [&](const Tensor& tensor) { return tensor.name.find(list) != std::string::npos; });
+            const std::string list = fmt::format(".{}.", is_router ? model_.names->experts->router : model_.names->experts->list);
+            known = std::ranges::any_of(tensors_, [&](const Tensor& tensor) {
+                return tensor.name.find(list) != std::string::npos &&
+                       (is_router || !config_.targets_parameter(parameter_of(tensor.name, is_of_down(tensor.name))));
+            });
         }
         return *known;
     }
-    // The tensor of transformers 5 that has an expert's weight.
-    std::string parameter_of(const LinearModule& module) const {
+    bool is_of_down(const std::string& name) const { return name.find(fmt::format(".{}.", model_.names->experts->down)) != name.npos; }
+    // The tensor of transformers 5 that has the weight of an expert's module, or of what is stored under its path.
+    std::string parameter_of(const std::string& path, bool is_down) const {
         const ExpertNames& names = *model_.names->experts;
-        const char* const name = module.projection == Projection::down ? "down_proj" : "gate_up_proj";
-        return fmt::format("{}{}.experts.{}", module.path.substr(0, module.path.find(names.list)), names.newer, name);
+        return fmt::format("{}{}.experts.{}", path.substr(0, path.find(names.list)), names.newer, is_down ? "down_proj" : "gate_up_proj");
+    }
+    std::string parameter_of(const LinearModule& module) const { return parameter_of(module.path, module.projection == Projection::down); }
+    // The same of a router.
+    std::string router_parameter_of(const LinearModule& module) const {
+        const ExpertNames& names = *model_.names->experts;
+        const std::string_view name = std::string_view(names.router).substr(std::string_view(names.router).rfind('.') + 1);
+        return fmt::format("{}{}.{}.weight", module.path.substr(0, module.path.find(names.router)), names.newer, name);
     }
 
     void refuse_other_parameters(const ModelLayout& layout) {
         for (const std::string& name : config_.parameters) {
-            const auto is_it = [&](const LinearModule& module) {
-                return module.expert && (parameter_of(module) == name || parameter_of(module).ends_with("." + name));
+            const auto names_it = [&](const std::string& parameter) { return parameter == name || parameter.ends_with("." + name); };
+            const auto is_it = [&](const LinearModule& module) { return module.expert && names_it(parameter_of(module)); };
+            const auto is_router = [&](const LinearModule& module) {
+                return module.projection == Projection::router && names_it(router_parameter_of(module));
             };
             if (std::ranges::any_of(layout.linears, is_it)) continue;
+            if (std::ranges::any_of(layout.linears, is_router))
+                return fail(
+                    fmt::format("adapter_config.json: target_parameters names {}, the router that chooses experts: LoRA on it is not "
+                                "supported; train with lists of target_modules and target_parameters that leave it out, as all-linear "
+                                "includes it",
+                                schema::shortened(name)));
             fail(fmt::format(
                 "adapter_config.json: target_parameters names {}: only the weights of experts that this model has can be targets, "
                 "such as mlp.experts.down_proj; target other modules with target_modules",
@@ -351,15 +371,25 @@ public:
         }
     }
 
-    void refuse_unused() {
+    void refuse_unused(const ModelLayout& layout) {
         for (const Tensor& tensor : tensors_) {
             if (used_.contains(&tensor)) continue;
+            if (!model_.skipped_parts.empty() && bare_prefix_.empty() && !is_of_text_part(tensor, layout))
+                return fail(fmt::format(
+                    "{}: tensor {} changes a part of the model that Lorry does not run; train the text part alone, such as with "
+                    "target_modules = \"{}.*\\.(q_proj|v_proj)\"",
+                    weights_file, tensor.name, layout.prefix));
             fail(fmt::format("{}: tensor {} matches no module that adapter_config.json targets or saves in this model", weights_file,
                              tensor.name));
         }
     }
 
 private:
+    static bool is_of_text_part(const Tensor& tensor, const ModelLayout& layout) {
+        const LinearModule* const head = layout.head();
+        const std::string_view path = std::string_view(tensor.name).substr(std::min(name_prefix.size(), tensor.name.size()));
+        return path.starts_with(layout.prefix) || (head != nullptr && path.starts_with(head->path + "."));
+    }
     // From the first tensor of the embedding or the head.
     void find_vocabulary(const ModelLayout& layout) {
         const LinearModule* const head = layout.head();
@@ -447,7 +477,7 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
     }
     matcher.match_copies(layout, out);
     matcher.match_copies_of_biases(out);
-    matcher.refuse_unused();
+    matcher.refuse_unused(layout);
     if (auto error = matcher.error(); !error.empty()) return unexpected(std::move(error));
     return out;
 }
