@@ -421,6 +421,17 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, std::span<const Rena
                             "with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                             (folder / pickle).string()));
         }
+        // Older quantized models have names of their own.
+        std::vector<std::filesystem::path> others;
+        for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+            if (entry.path().extension() == ".safetensors") others.push_back(entry.path());
+        }
+        if (others.size() == 1 && others[0].filename() != "adapter_model.safetensors") {
+            throw std::runtime_error(
+                fmt::format("{}: weights are read from model.safetensors; if these are all of the model's, rename the "
+                            "file",
+                            others[0].string()));
+        }
         throw std::runtime_error(fmt::format(
             "{}: the folder has neither model.safetensors nor model.safetensors.index.json; fetch the model's weights", folder.string()));
     }

@@ -245,6 +245,11 @@ TEST(Checkpoint, OlderNamesAreReadAsThoseOfToday) {
 TEST(Checkpoint, FoldersWithoutReadableWeightsAreRefusedWithAdvice) {
     const Folder folder;
     EXPECT_THAT(checkpoint_error(folder.path()), testing::HasSubstr("neither model.safetensors nor"));
+    folder.write("gptq_model-4bit-128g.safetensors", "x");
+    EXPECT_THAT(checkpoint_error(folder.path()),
+                testing::AllOf(testing::HasSubstr("gptq_model-4bit-128g.safetensors"), testing::HasSubstr("rename the file")));
+    folder.write("model-00002-of-00002.safetensors", "x");
+    EXPECT_THAT(checkpoint_error(folder.path()), testing::HasSubstr("neither model.safetensors nor"));
     folder.write("pytorch_model.bin", "x");
     EXPECT_THAT(checkpoint_error(folder.path()),
                 testing::AllOf(testing::HasSubstr("pytorch_model.bin"), testing::HasSubstr("save_pretrained")));
