@@ -324,8 +324,8 @@ std::vector<std::int64_t> read_dense_layers(const Section& config) {
 const char* key_of(const Section& config, const char* own, const char* other) {
     const Json* const of_own = config.find(own);
     const Json* const of_other = config.find(other);
-    if (of_own != nullptr && of_other != nullptr && !is_equal(*of_other, of_own->dump()))
-        config.refuse(other, fmt::format("{} = {} means the same; keep one of them", own, of_own->dump()));
+    if (of_own != nullptr && of_other != nullptr && !are_equal(*of_own, *of_other))
+        config.refuse(other, fmt::format("{} = {} means the same; keep one of them", own, schema::shortened(of_own->dump())));
     return of_own == nullptr && of_other != nullptr ? other : own;
 }
 

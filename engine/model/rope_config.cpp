@@ -248,9 +248,9 @@ std::vector<bool> read_unrotated(const Section& config, std::int64_t layers) {
 
 }  // namespace
 
-bool is_equal(const Json& value, std::string_view json) {
-    const Json other = *Json::parse(json);
-    return value.is_number() ? value.as_number() == other.as_number() : value.dump() == json;
+bool is_equal(const Json& value, std::string_view json) { return are_equal(value, *Json::parse(json)); }
+bool are_equal(const Json& one, const Json& other) {
+    return one.is_number() ? one.as_number() == other.as_number() : one.dump() == other.dump();
 }
 
 void read_rope(const Section& config, const FamilyTraits& traits, ModelConfig& out) {

@@ -7,8 +7,9 @@
 
 namespace lorry::engine {
 
-// Whether a value equals one in JSON without members. Numbers are compared by value: 1 equals 1.0.
+// Whether two values without members are equal, the second of which may be given in JSON. Numbers are compared by value: 1 equals 1.0.
 bool is_equal(const schema::Json& value, std::string_view json);
+bool are_equal(const schema::Json& one, const schema::Json& other);
 
 // Sets all rope fields, and max_positions, which scaled kinds extend. The sizes must have been read. Throws
 // std::runtime_error that names file, key and value.
