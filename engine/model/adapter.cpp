@@ -502,12 +502,6 @@ Expected<FittingFolder, std::string> fit_folder(OpenAdapter& files, const ModelC
     return folder;
 }
 
-// Why an adapter does not fit, with the base that it was trained on.
-std::string with_base(std::string error, const OpenAdapter& files) {
-    const std::string& base = files.config.base;
-    return std::move(error) + (base.empty() ? "" : fmt::format("; its config names the base model '{}'", base));
-}
-
 }  // namespace
 
 Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& model,
@@ -515,7 +509,7 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     auto files = open_adapter(folder);
     if (!files) return unexpected(files.error());
     auto fitting = fit_folder(*files, model);
-    if (!fitting) return unexpected(with_base(std::move(fitting.error()), *files));
+    if (!fitting) return unexpected(fitting.error());
     ContentHash hash;
     files->add_to(hash, text_hash);
     hash.add(fitting->start);
@@ -529,9 +523,10 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
 std::optional<std::string> find_adapter_fault(const std::filesystem::path& folder, const ModelConfig& config) {
     auto files = open_adapter(folder);
     if (!files) return files.error();
-    auto fitting = fit_folder(*files, config);
+    const auto fitting = fit_folder(*files, config);
     if (fitting) return std::nullopt;
-    return with_base(std::move(fitting.error()), *files);
+    const std::string& base = files->config.base;
+    return fitting.error() + (base.empty() ? "" : fmt::format("; its config names the base model '{}'", schema::shortened(base)));
 }
 
 Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const std::filesystem::path& folder,

@@ -167,7 +167,7 @@ TEST(ModelReport, SaysInWhichFormatCodesAreAndWhatTheyTake) {
     EngineSetup setup(golden.settings);
     EXPECT_GE(setup.model().weight_bytes(), check.weight_bytes);
     EXPECT_LE(setup.model().weight_bytes(), check.weight_bytes * 5 / 4);
-    EXPECT_THAT(setup.describe(), testing::HasSubstr("(checkpoint: GPTQ, 4 bits, groups of 16)"));
+    EXPECT_THAT(setup.describe(), testing::HasSubstr(": GPTQ, 4 bits, groups of 16; the rest in bfloat16"));
     const tests::TinyModel plain;
     Settings settings;
     settings.model = plain.model;
