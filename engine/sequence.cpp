@@ -210,7 +210,10 @@ bool Sequence::may_draft() const {
     const Drawing& drawing = *request_.drawing;
     if (!draws() || result.error || is_forced()) return false;
     if (!drawing.depends_on_drawn()) return true;
-    if (drawing.grammar != nullptr) return answer_ && !opening_ && (force_together_ || !drawing.bad_words.empty());
+    if (drawing.grammar != nullptr) {
+        const bool may_become_thought = thought_ && thought_->state() == ThoughtState::undecided;
+        return answer_ && !opening_ && !may_become_thought && (force_together_ || !drawing.bad_words.empty());
+    }
     if (!thought_ || thought_->is_settled()) return true;
     return thought_->state() == ThoughtState::answering && !drawing.thinking->budget;
 }
@@ -421,6 +424,12 @@ bool Sequence::divide(std::string& text) {
     const bool was_thinking = thinks();
     const ThoughtReader::Parts parts = thought_->push(text);
     const ThoughtState after = thought_->state();
+    if (after == ThoughtState::thinking && answer_) {
+        // What the structure took for the answer's beginning opened a thought: the answer follows it.
+        answer_.reset();
+        forced_ = {};
+        forced_taken_ = 0;
+    }
     const std::int64_t count = std::ssize(output());
     if (thinks() && !was_thinking) thought_begin_ = count;
     const bool thought_ended = !thinks() && (was_thinking || !parts.thought.empty());
@@ -430,12 +439,8 @@ bool Sequence::divide(std::string& text) {
         budget_taken_ += count - thought_begin_;
     }
     if (thought_ended || (after == ThoughtState::undecided && before == ThoughtState::answering)) mark_begin_ = count;
-    if (after == ThoughtState::thinking && answer_) {
-        fail(schema::ErrorCode::invalid_structure,
-             "the answer began as a thought does, which the structure allows; leave the mark that opens a thought out of the structure");
-    }
     if (thought_ended && !parts.answer.empty() && request_.drawing->grammar != nullptr) {
-        if (parts.answer.find_first_not_of(" \t\r\n") == std::string::npos) {
+        if (parts.answer.find_first_not_of(thought_space) == std::string::npos) {
             text.resize(text.size() - parts.answer.size());
         } else {
             fail(schema::ErrorCode::invalid_structure,
@@ -469,13 +474,14 @@ bool Sequence::append(TokenId token) {
     } else if (!is_end_token && !was_thinking) {
         is_complete = opening_ ? choose(token) : complete_answer(token);
     }
-    if (is_end_token || is_complete) result.finish = FinishReason::stop;
     if (!is_end_token || drawing.sampling.include_stop_text) {
         if (push_text(text_of(token))) {
             result.finish = FinishReason::stop;
             return true;  // what the detokenizer still holds comes after the stop text
         }
     }
+    if (thinks()) is_complete = false;
+    if (is_end_token || is_complete) result.finish = FinishReason::stop;
     const bool ended = is_end_token || is_complete || std::ssize(output()) >= request_.max_tokens;
     if (ended && push_text(detokenizer_.finish())) result.finish = FinishReason::stop;
     if (!ended) open_answer();

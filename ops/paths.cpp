@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,17 @@
 #include "ops/command.h"
 
 namespace lorry::ops {
+namespace {
+
+// OWNER/MODEL, as models are named on the Hugging Face hub.
+bool is_hub_name(const std::filesystem::path& path) {
+    const auto is_name = [](const std::filesystem::path& part) { return !part.empty() && part != "." && part != ".." && part != "/"; };
+    std::error_code unknown;
+    return std::distance(path.begin(), path.end()) == 2 && std::all_of(path.begin(), path.end(), is_name) &&
+           !std::filesystem::exists(*path.begin(), unknown);
+}
+
+}  // namespace
 
 void require_folder(std::string_view what, const std::filesystem::path& folder) {
     std::error_code error;
@@ -24,8 +36,7 @@ void require_folder(std::string_view what, const std::filesystem::path& folder) 
     std::error_code unknown;
     if (std::filesystem::exists(folder, unknown) && is_none) {
         reason = "this is a file; give the folder that it is in";
-    } else if (is_none && folder.is_relative() && std::distance(folder.begin(), folder.end()) == 2) {
-        // As models are named on the Hugging Face hub.
+    } else if (is_none && is_hub_name(folder)) {
         reason += fmt::format("; Lorry downloads no models: hf download {} --local-dir FOLDER", folder.string());
     }
     throw UsageError(fmt::format("{} {}: {}", what, folder.string(), reason));

@@ -16,7 +16,7 @@ struct AnswerPlan {
     AnswerForm form = AnswerForm::text;
     const ThoughtFormat* thought = nullptr;  // nullptr: the model does not think, or its thoughts are content
     engine::ThoughtState begin = engine::ThoughtState::answering;
-    bool is_structured = false;     // a grammar says what follows a thought
+    bool is_structured = false;         // a grammar says what follows a thought
     const CallFormat* calls = nullptr;  // nullptr: none are looked for
     std::vector<std::string> names;     // of the functions that may be called
     bool parallel = true;               // what follows the first call is content otherwise

@@ -423,10 +423,12 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, std::span<const Rena
         }
         // Older quantized models have names of their own.
         std::vector<std::filesystem::path> others;
-        for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        std::error_code unreadable;
+        for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable)) {
             if (entry.path().extension() == ".safetensors") others.push_back(entry.path());
         }
-        if (others.size() == 1 && others[0].filename() != "adapter_model.safetensors") {
+        const std::string name = others.size() == 1 ? others[0].filename().string() : "";
+        if (!name.empty() && name != "adapter_model.safetensors" && name.find("-of-") == std::string::npos) {
             throw std::runtime_error(
                 fmt::format("{}: weights are read from model.safetensors; if these are all of the model's, rename the "
                             "file",

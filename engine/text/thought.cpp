@@ -4,12 +4,6 @@
 #include <algorithm>
 
 namespace lorry::engine {
-namespace {
-
-constexpr std::string_view white_space = " \t\r\n";
-
-}  // namespace
-
 std::size_t begun_mark(std::string_view text, std::string_view mark) {
     for (std::size_t length = std::min(text.size(), mark.size() - 1); length > 0; --length) {
         if (text.ends_with(mark.substr(0, length))) return length;
@@ -31,7 +25,7 @@ ThoughtReader::Parts ThoughtReader::finish() {
     if (messages_) return parts_of(messages_->finish());
     Parts parts;
     if (state_ == ThoughtState::thinking) {
-        held_.resize(std::min(held_.size(), held_.find_last_not_of(white_space) + 1));
+        held_.resize(std::min(held_.size(), held_.find_last_not_of(thought_space) + 1));
         parts.thought = std::move(held_);
     } else {
         parts.answer = thought_ && !has_words_ && !is_structured_ ? std::string() : std::move(held_);
@@ -48,7 +42,7 @@ ThoughtReader::Parts ThoughtReader::parts_of(const std::vector<HarmonyPart>& mes
 }
 
 void ThoughtReader::decide(Parts& parts) {
-    const std::size_t first = held_.find_first_not_of(white_space, spaces_);
+    const std::size_t first = held_.find_first_not_of(thought_space, spaces_);
     spaces_ = std::min(held_.size(), first);
     if (first == std::string::npos) return;
     const std::string_view written = std::string_view(held_).substr(first);
@@ -67,13 +61,13 @@ void ThoughtReader::decide(Parts& parts) {
 void ThoughtReader::think(Parts& parts) {
     thought_ = true;
     if (!has_words_) {
-        held_.erase(0, std::min(held_.size(), held_.find_first_not_of(white_space)));
+        held_.erase(0, std::min(held_.size(), held_.find_first_not_of(thought_space)));
         spaces_ = 0;
     }
     const std::size_t end = held_.find(marks_.end, spaces_);
     const std::size_t certain = end == std::string::npos ? held_.size() - begun_mark(held_, marks_.end) : end;
     // White space at the end of what is certain may be that before the end mark.
-    const std::size_t last = std::string_view(held_).substr(spaces_, certain - spaces_).find_last_not_of(white_space);
+    const std::size_t last = std::string_view(held_).substr(spaces_, certain - spaces_).find_last_not_of(thought_space);
     const std::size_t words = last == std::string_view::npos ? 0 : spaces_ + last + 1;
     has_words_ = has_words_ || words > 0;
     parts.thought += held_.substr(0, words);
@@ -89,7 +83,7 @@ void ThoughtReader::think(Parts& parts) {
 
 void ThoughtReader::answer(Parts& parts) {
     if (thought_ && !has_words_ && !is_structured_) {
-        held_.erase(0, std::min(held_.size(), held_.find_first_not_of(white_space)));
+        held_.erase(0, std::min(held_.size(), held_.find_first_not_of(thought_space)));
         has_words_ = !held_.empty();
     }
     parts.answer += held_;

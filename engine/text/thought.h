@@ -11,6 +11,9 @@
 
 namespace lorry::engine {
 
+// White space, which may stand around a thought.
+inline constexpr std::string_view thought_space = " \t\r\n";
+
 // As prompts spell them.
 struct ThoughtMarks {
     std::string_view start;

@@ -108,11 +108,12 @@ TEST_P(DrawnTokens, TheRestOfAMarkOfSeveralTokensIsForcedUnlessTheAnswerMayBegin
     EXPECT_THAT(results[1].text, testing::MatchesRegex("[(][x-z]{3}"));
 }
 
-// Pins: such an answer became a thought when it was read.
-TEST_P(DrawnTokens, AnAnswerThatItsGrammarBeginsWithTheMarkOfAThoughtFails) {
+// Pins: such an answer was a thought for those who read it, and the structure had applied to the thought.
+TEST_P(DrawnTokens, AnAnswerThatItsGrammarBeginsWithTheMarkOfAThoughtIsOneAndTheAnswerFollows) {
     static constexpr ThoughtMarks marks{.start = "(*", .end = ")"};
+    const char* const regexes[] = {"[(][*][x-z]{3}", "([(][*]|[a-z][*])[x-z]{3}", "[(][*]", "[(][(][x-z]{3}"};
     std::vector<Request> requests;
-    for (const char* regex : {"[(][*][x-z]{3}", "([(][*]|[a-z][*])[x-z]{3}", "[(][(][x-z]{3}"}) {
+    for (const char* regex : regexes) {
         Drawing drawing = thinking_drawing(ThoughtState::undecided, 2);
         drawing.thinking->marks = &marks;
         drawing.thinking->start_tokens = {open_token, open_token + 2};
@@ -120,14 +121,20 @@ TEST_P(DrawnTokens, AnAnswerThatItsGrammarBeginsWithTheMarkOfAThoughtFails) {
         drawing.logit_bias = {{open_token, 100.0F}};
         requests.push_back(request_of(30, std::move(drawing)));
     }
+    Drawing free = thinking_drawing(ThoughtState::undecided, 2);
+    free.grammar = grammar_of("[(][ -~]{5}");
+    free.logit_bias = {{open_token, 100.0F}};
+    requests.push_back(request_of(30, std::move(free)));
     const std::vector<Result> results = run(std::move(requests));
-    for (const std::size_t failed : {0U, 1U}) {
-        ASSERT_TRUE(results[failed].error) << failed;
-        EXPECT_EQ(results[failed].error->code, schema::ErrorCode::invalid_structure);
-        EXPECT_THAT(results[failed].error->message, testing::StartsWith("the answer began as a thought does, which the structure allows"));
+    const auto answer = [&](std::size_t i) { return results[i].text.substr(results[i].text.find(')') + 1); };
+    for (const std::size_t thinks : {0U, 1U, 2U, 4U}) {
+        EXPECT_FALSE(results[thinks].error);
+        EXPECT_EQ(results[thinks].finish, FinishReason::stop);
+        EXPECT_GT(results[thinks].thought_tokens, 0) << thinks;
+        EXPECT_THAT(answer(thinks), testing::MatchesRegex(thinks == 4 ? "[(][ -~]{5}" : regexes[thinks])) << results[thinks].text;
     }
-    EXPECT_FALSE(results[2].error);
-    EXPECT_THAT(results[2].text, testing::MatchesRegex("[(][(][x-z]{3}"));
+    EXPECT_EQ(results[3].thought_tokens, 0);
+    EXPECT_THAT(results[3].text, testing::MatchesRegex("[(][(][x-z]{3}"));
 }
 
 // The structure says what white space an answer has.

@@ -247,6 +247,7 @@ TEST(WorkerCommand, DoesNotStartWithoutTheFolderOfItsAdapters) {
     const std::pair<std::filesystem::path, const char*> cases[] = {
         {missing, "there is no such folder"},
         {file, "this is a file; give the folder that it is in"},
+        {"./model", "there is no such folder"},
         {"owner/model", "there is no such folder; Lorry downloads no models: hf download owner/model --local-dir FOLDER"}};
     for (const auto& [adapters, reason] : cases) {
         const ProgramResult refused =
