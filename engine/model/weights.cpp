@@ -429,10 +429,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, std::span<const Rena
         }
         const std::string name = others.size() == 1 ? others[0].filename().string() : "";
         if (!name.empty() && name != "adapter_model.safetensors" && name.find("-of-") == std::string::npos) {
-            throw std::runtime_error(
-                fmt::format("{}: weights are read from model.safetensors; if these are all of the model's, rename the "
-                            "file",
-                            others[0].string()));
+            throw std::runtime_error(fmt::format(
+                "{}: weights are read from model.safetensors; if these are all of the model's, rename the file", others[0].string()));
         }
         throw std::runtime_error(fmt::format(
             "{}: the folder has neither model.safetensors nor model.safetensors.index.json; fetch the model's weights", folder.string()));

@@ -84,7 +84,7 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, std::int64_t vocabu
       vocabulary_(vocabulary),
       end_tokens_(std::move(end_tokens)),
       cache_(shared == nullptr ? own_cache_.emplace() : *shared),
-      key_prefix_(fmt::format("{} ", cache_.draw_owner())) {}
+      key_prefix_(fmt::format("{} ", fmt::ptr(this))) {}
 
 GrammarCompiler::~GrammarCompiler() { cache_.drop(key_prefix_); }
 

@@ -51,11 +51,6 @@ void GrammarCache::drop(std::string_view prefix) {
     }
 }
 
-std::uint64_t GrammarCache::draw_owner() {
-    const std::lock_guard lock(mutex_);
-    return ++owners_;
-}
-
 GrammarCache::Stats GrammarCache::stats() const {
     const std::lock_guard lock(mutex_);
     return {.compilations = compilations_, .kept = kept_.size(), .kept_bytes = kept_bytes_};

@@ -43,8 +43,6 @@ public:
     Pending find(const std::string& key);
     // Drops all whose keys begin so. Nobody may be compiling one of them.
     void drop(std::string_view prefix);
-    // A number that no other caller gets: for keys.
-    std::uint64_t draw_owner();
 
     struct Stats {
         std::uint64_t compilations = 0;  // so far, with those that failed
@@ -70,7 +68,6 @@ private:
     std::unordered_map<std::string_view, Place> places_;
     std::size_t kept_bytes_ = 0;
     std::uint64_t compilations_ = 0;
-    std::uint64_t owners_ = 0;
 };
 
 }  // namespace lorry::engine
